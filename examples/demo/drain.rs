@@ -24,7 +24,7 @@ pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally
         };
         // The requests are counted until their sum is shown.
         let mut counted = tally.as_ref().map(|tally| (tally, tally.read()));
-        let (mut told, mut sessions, mut evicted) = (None, None, None::<Instant>);
+        let (mut acknowledged, mut sessions, mut evicted) = (None, None, None::<Instant>);
         while seen.borrow().answer.verdict == Some(Verdict::Draining) {
             sleep(LOOK_EVERY).await;
             let status = agent.status().await;
@@ -32,10 +32,10 @@ pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally
             let Some(status) = status.filter(|status| status.verdict != Some(Verdict::Ready)) else {
                 continue;
             };
-            let (those, of) = status.told_of();
-            if of > 0 && told.replace((those, of)) != Some((those, of)) {
-                let all = status.drain.as_ref().and_then(|drain| drain.told) == Some(true);
-                say(format!("told {those}/{of} balancers{}", if all { ": all of them" } else { "" }));
+            let (those, of) = status.acknowledged_of();
+            if of > 0 && acknowledged.replace((those, of)) != Some((those, of)) {
+                let all = status.drain.as_ref().and_then(|drain| drain.acknowledged) == Some(true);
+                say(format!("acknowledged {those}/{of} balancers{}", if all { ": all of them" } else { "" }));
             }
             // The first number of sessions, and the end of the last one.
             match (sessions, status.sessions()) {

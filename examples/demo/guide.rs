@@ -54,7 +54,10 @@ fn commands(screen: &Screen, cluster: &Cluster, network: Network) {
         ("kubectl cordon worker-1", "watch the answer flip below"),
         (&curl, "503, reason Unschedulable"),
         ("kubectl uncordon worker-1", "and back"),
-        ("kubectl nodegate drain worker-1", "the loop closed: told, evicted, none lost; once 90 s old"),
+        (
+            "kubectl nodegate drain worker-1",
+            "the loop closed: acknowledged, evicted, none lost; once 90 s old",
+        ),
         ("kubectl nodegate uncordon worker-1", "waits until the balancers know"),
         ("kubectl drain worker-2", "as everybody does it: what is lost is counted with HAProxy"),
         ("kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute", "- at the end: away"),

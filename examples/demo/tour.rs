@@ -139,14 +139,14 @@ impl Tour<'_> {
 
     /// Checks a drain: acknowledgements, evictions, and no lost request.
     async fn drain(&mut self, tally: &Tally) {
-        self.step("A node is drained when every balancer has been told, and no request is lost").await;
+        self.step("A node is drained when every balancer has acknowledged, and no request is lost").await;
         self.kubectl("uncordon worker-2", &[]).await;
         self.does("waits until the agents have listened for 90 s: then they know their probers");
         let first = &self.agents[0];
         let known = async {
             while !first.status().await.is_some_and(|status| {
                 status.drain.as_ref().is_some_and(|drain| drain.not_known.is_none())
-                    && status.told_of().1 == 2
+                    && status.acknowledged_of().1 == 2
             }) {
                 sleep(Duration::from_millis(200)).await;
             }

@@ -13,7 +13,7 @@ kubectl -n "$namespace" get machines \
     -o go-template='{{range .items}}{{if .metadata.deletionTimestamp}}{{if .status.nodeRef}}{{.metadata.name}} {{.status.nodeRef.name}}{{"\n"}}{{end}}{{end}}{{end}}' |
 while read -r machine node; do
     kubectl --kubeconfig "$workload" cordon "$node" </dev/null
-    if kubectl --kubeconfig "$workload" nodegate wait "$node" --for told </dev/null; then
+    if kubectl --kubeconfig "$workload" nodegate wait "$node" --for acknowledged </dev/null; then
         kubectl -n "$namespace" annotate machine "$machine" "$annotation-" </dev/null
     fi
 done

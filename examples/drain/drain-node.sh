@@ -1,5 +1,5 @@
 #!/bin/sh
-# Drains a node after every load balancer is told that it is out, with kubectl and nodegate:
+# Drains a node after every load balancer has acknowledged that it is out, with kubectl and nodegate:
 #
 #   drain-node.sh NODE [flags of kubectl drain]
 #
@@ -13,5 +13,5 @@ uid=$(kubectl get node "$node" -o jsonpath='{.metadata.uid}')
 kubectl cordon "$node"
 # WAIT is split into words. Of two addresses, the first is used.
 # shellcheck disable=SC2086
-nodegate wait --addr "${address%% *}:25001" --node "$node" --node-uid "$uid" ${WAIT:---for told}
+nodegate wait --addr "${address%% *}:25001" --node "$node" --node-uid "$uid" ${WAIT:---for acknowledged}
 kubectl drain "$node" --ignore-daemonsets --delete-emptydir-data "$@"

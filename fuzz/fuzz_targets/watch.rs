@@ -22,12 +22,12 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         assert!(whole, "every line is JSON");
     }
     let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
-    let told = run(fuzzing::watch(chunks));
+    let seen = run(fuzzing::watch(chunks));
     if !whole {
-        assert!(told.is_err(), "a broken line ends the watch");
+        assert!(seen.is_err(), "a broken line ends the watch");
     }
-    if let Ok(told) = told {
+    if let Ok(seen) = seen {
         let events = lines.split(|byte| *byte == b'\n').chain([rest]).filter(|line| json(line)).count();
-        assert!(told.len() <= events, "{} events of {events} lines", told.len());
+        assert!(seen.len() <= events, "{} events of {events} lines", seen.len());
     }
 });

@@ -77,8 +77,8 @@ fn keepalived_accepts_the_documented_configurations() {
         let checked = checked.expect("unshare is needed");
         // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid; else it prints the reason
         // and exits with a code.
-        let told = String::from_utf8_lossy(&checked.stderr);
-        assert!(told.is_empty() && matches!(checked.status.code(), None | Some(0)), "{name}: {told}");
+        let printed = String::from_utf8_lossy(&checked.stderr);
+        assert!(printed.is_empty() && matches!(checked.status.code(), None | Some(0)), "{name}: {printed}");
     }
 }
 

@@ -45,9 +45,9 @@ macro_rules! cordons {
 
         #[test]
         fn every_documented_configuration_has_a_cordon_test() {
-            let told = [$($file),*];
+            let shown = [$($file),*];
             let documented = ROWS.iter().filter(|row| row.file.contains('/'));
-            documented.for_each(|row| assert!(told.contains(&row.file), "{}", row.title()));
+            documented.for_each(|row| assert!(shown.contains(&row.file), "{}", row.title()));
         }
     };
 }
@@ -105,7 +105,7 @@ fn table() {
         let (number, row) = next.lock().unwrap().next()?;
         // A panic has printed its reason.
         let played = catch_unwind(AssertUnwindSafe(|| play(*number, row, &cells)));
-        Some(played.unwrap_or_else(|_| vec![format!("{}: broke off, as told above", row.title())]))
+        Some(played.unwrap_or_else(|_| vec![format!("{}: broke off, as shown above", row.title())]))
     };
     let broken: Vec<String> = thread::scope(|scope| {
         let all = || std::iter::from_fn(play_the_next).flatten().collect::<Vec<_>>();

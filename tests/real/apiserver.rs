@@ -62,9 +62,9 @@ impl Lost {
         self.0.iter().find(|(name, ..)| *name == way).expect("a way of this name").1
     }
 
-    fn told(&self) -> String {
-        let told = self.0.iter().map(|(way, failed, all)| format!("{way}: {failed} of {all} lost"));
-        told.collect::<Vec<_>>().join("; ")
+    fn summary(&self) -> String {
+        let summary = self.0.iter().map(|(way, failed, all)| format!("{way}: {failed} of {all} lost"));
+        summary.collect::<Vec<_>>().join("; ")
     }
 
     /// The promise: never worse than a check that asks no agent.
@@ -130,7 +130,7 @@ impl<'a> Site<'a> {
         event(self);
         sleep(AFTERWARDS);
         let lost = self.lost_since(rule, began);
-        seen(rule, &lost.told());
+        seen(rule, &lost.summary());
         lost
     }
 

@@ -80,7 +80,7 @@ impl Drop for Gate<'_> {
 /// A drain by kubectl, which knows nothing of nodegate, and the way back into service.
 struct Drained {
     cordoned: Instant,
-    told: Instant,
+    acknowledged: Instant,
     evicted: Instant,
     requests: Requests,
 }
@@ -89,7 +89,7 @@ impl Drained {
     fn once(cluster: &RealCluster, site: &Site<'_>) -> Self {
         let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
         let began = Instant::now();
-        let [cordoned, told, evicted] = thread::scope(|scope| {
+        let [cordoned, acknowledged, evicted] = thread::scope(|scope| {
             let drains = scope.spawn(|| cluster.kubectl.must(&words));
             let times = watch(site);
             drains.join().unwrap();
@@ -99,15 +99,15 @@ impl Drained {
         site.start_again();
         cluster.kubectl.must(&["uncordon", REAL_NODE]);
         site.wait_in_service();
-        Self { cordoned, told, evicted, requests: site.requests(Way::Plain, began) }
+        Self { cordoned, acknowledged, evicted, requests: site.requests(Way::Plain, began) }
     }
 
-    fn is_told_first(&self) -> bool {
-        self.told <= self.evicted
+    fn is_acknowledged_first(&self) -> bool {
+        self.acknowledged <= self.evicted
     }
 }
 
-/// Waits for the cordon, told, and the eviction, and returns when each was seen.
+/// Waits for the cordon, acknowledged, and the eviction, and returns when each was seen.
 fn watch(site: &Site<'_>) -> [Instant; 3] {
     let mut times = [None; 3];
     let step = || {
@@ -115,13 +115,13 @@ fn watch(site: &Site<'_>) -> [Instant; 3] {
         let is_evicted = site.pods.are_ending();
         let state = drain(site.agent);
         let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
-        for (time, is_so) in times.iter_mut().zip([is_out, state["told"] == true, is_evicted]) {
+        for (time, is_so) in times.iter_mut().zip([is_out, state["acknowledged"] == true, is_evicted]) {
             if time.is_none() && is_so {
                 *time = Some(Instant::now());
             }
         }
-        let [cordoned, told, evicted] = times;
-        Some([cordoned?, told?, evicted?])
+        let [cordoned, acknowledged, evicted] = times;
+        Some([cordoned?, acknowledged?, evicted?])
     };
     until_within(DEADLINE, step, || drain(site.agent).to_string())
 }
@@ -149,7 +149,11 @@ fn plain_kubectl_drain_loses_no_request() {
     let of = |answer: &str, why: &str| {
         metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    assert!(of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(DRAINS), "{}", metrics());
+    assert!(
+        of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS),
+        "{}",
+        metrics()
+    );
     assert_eq!(metric("nodegate_gate_unacknowledged_total"), 0, "{}", metrics());
     drop(gate);
     let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
@@ -158,16 +162,20 @@ fn plain_kubectl_drain_loses_no_request() {
     seen(
         "plain kubectl drain",
         &format!(
-            "{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost; cordon to told {}; told to \
+            "{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost; cordon to acknowledged {}; acknowledged to \
              eviction {}; {UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost",
-            median_and_longest(&held, |drained| drained.told.saturating_duration_since(drained.cordoned)),
-            median_and_longest(&held, |drained| drained.evicted.saturating_duration_since(drained.told)),
+            median_and_longest(&held, |drained| drained
+                .acknowledged
+                .saturating_duration_since(drained.cordoned)),
+            median_and_longest(&held, |drained| drained
+                .evicted
+                .saturating_duration_since(drained.acknowledged)),
         ),
     );
-    assert!(held.iter().all(Drained::is_told_first), "evicted before the balancers were told");
+    assert!(held.iter().all(Drained::is_acknowledged_first), "evicted before the balancers had acknowledged");
     assert_eq!(lost, 0, "{:?}", held.iter().map(|drained| drained.requests).collect::<Vec<_>>());
     for drained in &unheld {
-        assert!(!drained.is_told_first(), "without the gate the pod waited, too");
+        assert!(!drained.is_acknowledged_first(), "without the gate the pod waited, too");
         assert!(drained.requests.lost > 0, "no request was lost without the gate");
     }
 }

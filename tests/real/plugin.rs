@@ -70,11 +70,12 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     let took = began.elapsed();
     assert_eq!(drained.code, Some(0), "{}", drained.text);
     assert!(running(&cluster).is_empty(), "drained, and yet these run: {:?}", running(&cluster));
-    let told = drained.text.find("told after").expect("the line that says when all were told");
+    let acknowledged =
+        drained.text.find("acknowledged after").expect("the line that says when all had acknowledged");
     let evicted = drained.text.find("evicting pod").expect("kubectl's line of an eviction");
-    assert!(told < evicted, "{}", drained.text);
+    assert!(acknowledged < evicted, "{}", drained.text);
     let out = balancer.probes().iter().filter(|probe| probe.result() == "503 Unschedulable").count();
-    assert!(out > 3, "the balancer was told {out} times");
+    assert!(out > 3, "the balancer had acknowledged {out} times");
 
     let back = nodegate(&cluster, &["uncordon", REAL_NODE]);
     assert_eq!(back.code, Some(0), "{}", back.text);
@@ -83,7 +84,7 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     seen(
         "kubectl nodegate",
         &format!(
-            "fleet by node and by proxy; drained in {:.1} s, evicted after the balancer was told; back",
+            "fleet by node and by proxy; drained in {:.1} s, evicted after the balancer had acknowledged; back",
             took.as_secs_f64()
         ),
     );

@@ -51,7 +51,7 @@ fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
 }
 
 /// Waits until the agent of a node with `NoExecute` leaves the pool, and shows that it does so no earlier
-/// than it was told to. Returns the age of the taint at that time.
+/// than it had acknowledged to. Returns the age of the taint at that time.
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let added: jiff::Timestamp = added(cluster, node).expect("timeAdded").parse().unwrap();
     let gone = || Some(agent.health()).filter(|reply| reply.status == 503);

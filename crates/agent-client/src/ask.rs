@@ -205,8 +205,8 @@ mod tests {
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "connection"),
         ] {
-            let told = get_from(&StubServer::saying(said)).unwrap_err().to_string();
-            assert!(told.contains(error), "{said:?}: {told}");
+            let message = get_from(&StubServer::saying(said)).unwrap_err().to_string();
+            assert!(message.contains(error), "{said:?}: {message}");
         }
     }
 }

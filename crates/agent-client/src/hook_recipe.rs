@@ -1,7 +1,7 @@
 //! The settings that a rollout of a Service's pods needs, for `nodegate wait --explain`.
 
 use nodegate_readiness::Age;
-use nodegate_readiness::probers::ToldOverrides;
+use nodegate_readiness::probers::AckOverrides;
 use nodegate_readiness::status::Status;
 
 /// The time in seconds for the `EndpointSlice` to change, and for the answer to arrive.
@@ -11,7 +11,7 @@ const POD_END_SECONDS: u64 = 30;
 
 /// Computes the lines for a manifest from a Service's status and the intervals of its regular probers. The error
 /// says why the intervals are unknown.
-pub fn hook_recipe(status: &Status, overrides: &ToldOverrides) -> Result<Vec<String>, String> {
+pub fn hook_recipe(status: &Status, overrides: &AckOverrides) -> Result<Vec<String>, String> {
     let service = status.about.as_deref().unwrap_or_default();
     let settings = overrides.apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
@@ -37,6 +37,6 @@ pub fn hook_recipe(status: &Status, overrides: &ToldOverrides) -> Result<Vec<Str
         format!("minReadySeconds: {ready}"),
         "maxUnavailable: 1".to_owned(),
         format!("terminationGracePeriodSeconds: {}", timeout.saturating_add(POD_END_SECONDS)),
-        format!("preStop.httpGet.path: /wait?for=told&service={service}&timeout={timeout}"),
+        format!("preStop.httpGet.path: /wait?for=acknowledged&service={service}&timeout={timeout}"),
     ])
 }

@@ -156,9 +156,9 @@ mod tests {
             assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.is_temporary(), "{wrong:?}");
             assert!(meant().confirm_unless_contradicted(&status).is_err());
         }
-        let told = meant().confirm(&says(n1, Some("u2"), id)).unwrap_err().at("10.0.0.11");
+        let message = meant().confirm(&says(n1, Some("u2"), id)).unwrap_err().at("10.0.0.11");
         assert_eq!(
-            told,
+            message,
             "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
         );
     }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn the_words_of_a_stranger_are_bounded_and_steer_no_terminal() {
         let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
-        let told = meant().confirm(&says(Some(&name), None, None)).unwrap_err().at("10.0.0.11");
-        assert!(told.len() < 600 && !told.contains('\u{1b}'), "{told}");
+        let message = meant().confirm(&says(Some(&name), None, None)).unwrap_err().at("10.0.0.11");
+        assert!(message.len() < 600 && !message.contains('\u{1b}'), "{message}");
     }
 }

@@ -28,7 +28,7 @@ pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
 pub use text::{health_text, status_text};
 pub use wait::{Progress, WaitEnd, Waiting};
-pub use wait_settings::{INTERVAL, PROBERS, TIMES, ToldArgs, WaitSettings};
+pub use wait_settings::{AckArgs, INTERVAL, PROBERS, TIMES, WaitSettings};
 
 use nodegate_readiness::Verdict;
 

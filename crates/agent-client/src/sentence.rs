@@ -36,13 +36,13 @@ pub fn service(service: &ServiceStatus) -> String {
         more => format!("{more} ready endpoints here"),
     };
     let why = service.drain.as_ref().and_then(|drain| drain.not_known.as_deref());
-    let told = match (service.told(), why) {
+    let acknowledged = match (service.acknowledged(), why) {
         (Some(true), _) => "its balancers know".to_owned(),
         (Some(false), _) => "its balancers do not all know yet".to_owned(),
         (None, Some(why)) => format!("not known whether its balancers know: {why}"),
         (None, None) => "not known whether its balancers know".to_owned(),
     };
-    format!("{}: {endpoints}; {told}", service.service)
+    format!("{}: {endpoints}; {acknowledged}", service.service)
 }
 
 /// Returns the meaning of a reason.

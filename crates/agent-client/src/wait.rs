@@ -1,9 +1,10 @@
-//! Follows a wait until all probers are told, for `nodegate wait` and the plugin. It has no clock and no network: the
-//! caller passes each status with the time since the start, and prints the lines.
+//! Follows a wait until all probers have acknowledged, for `nodegate wait` and the plugin. It has no clock
+//! and no network: the caller passes each status with the time since the start, and prints the lines.
 
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{
-    Goal, Standing, Told, ToldOverrides, ToldSettings, Unknown, balancers, has_no_sessions, told,
+    AckOverrides, AckSettings, Acknowledgement, Goal, Standing, Unknown, acknowledged, balancers,
+    has_no_sessions,
 };
 use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
@@ -54,9 +55,9 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Waiting {
     goal: Goal,
-    overrides: ToldOverrides,
+    overrides: AckOverrides,
     /// The agent's settings, with those of the client applied.
-    settings: ToldSettings,
+    settings: AckSettings,
     timeout: Option<Duration>,
     /// The longest interval of a prober that is waited for.
     longest: Duration,
@@ -95,11 +96,11 @@ impl WaitState {
 
 impl Waiting {
     /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
-    pub fn new(goal: Goal, overrides: ToldOverrides, timeout: Option<Duration>) -> Self {
+    pub fn new(goal: Goal, overrides: AckOverrides, timeout: Option<Duration>) -> Self {
         Self {
             goal,
             overrides,
-            settings: overrides.apply_to(ToldSettings::default()),
+            settings: overrides.apply_to(AckSettings::default()),
             timeout,
             longest: Duration::ZERO,
             heard: false,
@@ -136,7 +137,7 @@ impl Waiting {
             WaitEnd::Reached => format!("{goal} after {after}: {words}"),
             WaitEnd::TimedOut => format!("not {goal} after {after}: {words}"),
             WaitEnd::NotKnown if state.kind.0 == UNCOUNTED => {
-                format!("all told, but not known whether {goal}: {words}")
+                format!("all acknowledged, but not known whether {goal}: {words}")
             }
             WaitEnd::NotKnown => format!("not known whether {goal}: {words}"),
         }));
@@ -152,40 +153,43 @@ impl Waiting {
             waited_for.filter_map(|prober| prober.longest_interval_ms.max(prober.interval_ms)).max();
         self.longest = self.longest.max(Duration::from_millis(longest.unwrap_or_default()));
 
-        let told = told(status, self.goal.pool_change(), &self.overrides);
-        if !matches!(told, Told::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)) {
+        let acknowledged = acknowledged(status, self.goal.pool_change(), &self.overrides);
+        if !matches!(
+            acknowledged,
+            Acknowledgement::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)
+        ) {
             self.report_probers(status, lines);
         }
-        let probers = match told {
-            Told::Unknown(unknown) => {
+        let probers = match acknowledged {
+            Acknowledgement::Unknown(unknown) => {
                 let (ended, kind) =
                     ((!unknown.is_temporary()).then_some(WaitEnd::NotKnown), discriminant(&unknown));
                 let state =
                     WaitState::not_yet("", Some(format!("not known yet: {unknown}")), unknown.to_string());
                 return WaitState { kind: ("unknown", Some(kind)), ended, late: WaitEnd::NotKnown, ..state };
             }
-            Told::NotYet { why, waiting_for } => {
-                let kind = if why.is_some() { "not out" } else { "not told" };
+            Acknowledgement::NotYet { why, waiting_for } => {
+                let kind = if why.is_some() { "not out" } else { "not acknowledged" };
                 let each =
                     waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
                 let words = why.iter().cloned().chain(each).collect::<Vec<_>>().join("; ");
                 return WaitState::not_yet(kind, why, words);
             }
-            Told::Yes { probers } => balancers(probers, &status.cant_see_drains()),
+            Acknowledgement::Yes { probers } => balancers(probers, &status.cant_see_drains()),
         };
         if self.goal != Goal::Released {
             return WaitState::reached(probers);
         }
         match has_no_sessions(status) {
-            Ok(true) => WaitState::reached(format!("no session left; told: {probers}")),
+            Ok(true) => WaitState::reached(format!("no session left; acknowledged: {probers}")),
             Ok(false) => {
                 let left = format!("{} sessions are left", status.sessions().unwrap_or_default());
-                WaitState::not_yet("sessions", Some(format!("all told; {left}")), left)
+                WaitState::not_yet("sessions", Some(format!("all acknowledged; {left}")), left)
             }
             // A late count may still arrive.
             Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
                 let words = "the sessions have not been counted lately".to_owned();
-                WaitState::not_yet("told", Some(format!("all told: {probers}")), words)
+                WaitState::not_yet("acknowledged", Some(format!("all acknowledged: {probers}")), words)
             }
             Err(why) => {
                 WaitState { ended: Some(WaitEnd::NotKnown), ..WaitState::not_yet(UNCOUNTED, None, why) }
@@ -200,7 +204,7 @@ impl Waiting {
             let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms.into())));
             let every = every.unwrap_or_default();
             let silent = || format!(": nothing for {}", Age(prober.last_ms.into()));
-            let is_told = prober.has_been_told(self.goal.pool_change(), since_ms, &self.settings);
+            let is_acknowledged = prober.has_acknowledged(self.goal.pool_change(), since_ms, &self.settings);
             let is_blind = prober.misses_drains();
             let (word, more) = match prober.standing {
                 Standing::Occasional => continue,
@@ -209,15 +213,15 @@ impl Waiting {
                     ("ignored", format!(": {cause}no drain changes its answer; not waited for"))
                 }
                 Standing::Gone => ("gone", silent() + "; not waited for"),
-                Standing::Regular | Standing::Silent if is_told => {
-                    ("told", format!(": {} times in a row{every}", prober.in_a_row))
+                Standing::Regular | Standing::Silent if is_acknowledged => {
+                    ("acknowledged", format!(": {} times in a row{every}", prober.in_a_row))
                 }
                 Standing::Silent => ("silent", silent() + &every),
                 Standing::Regular => ("waiting", every),
             };
             let (key, now) = ((prober.who(), prober.request.clone()), (word, is_blind));
             if self.probers.insert(key, now) != Some(now) {
-                lines.push(format!("{word:<7}  {} {}{more}", prober.who(), prober.request));
+                lines.push(format!("{word:<12}  {} {}{more}", prober.who(), prober.request));
             }
         }
     }

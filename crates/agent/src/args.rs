@@ -32,7 +32,7 @@ use std::process::ExitCode;
 /// that a control-plane outage never empties the pool.
 ///
 /// nodegate status queries a running agent; its exit code is the verdict. nodegate wait ends when every load
-/// balancer has been told that the node is out, so that a drain loses nothing.
+/// balancer has acknowledged that the node is out, so that a drain loses nothing.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate",

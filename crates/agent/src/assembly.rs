@@ -29,7 +29,7 @@ pub struct AgentSettings {
     pub catalog: Catalog,
     /// The checks of a request that names none.
     pub default_checks: Vec<CheckId>,
-    /// The settings of `told`, and the counter of connections.
+    /// The settings of `acknowledged`, and the counter of connections.
     pub probers: ProberSettings,
     /// How the node's pods are known.
     pub pods: PodSettings,

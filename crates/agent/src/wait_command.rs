@@ -1,4 +1,4 @@
-//! `nodegate wait`: queries a running agent until all balancers have been told.
+//! `nodegate wait`: queries a running agent until all balancers have acknowledged.
 
 use crate::fetch;
 use crate::target::AgentAddress;
@@ -19,11 +19,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Waits until every load balancer has acknowledged that the node is out, or back
 ///
 /// nodegate wait queries a running agent and exits when every load balancer has acknowledged the drain
-/// (told). With --for released it also waits until no session is left, with --for ready until every load
-/// balancer has acknowledged that the node is back. Run it between kubectl cordon and kubectl drain, in place
-/// of a sleep that is too long or too short. It changes nothing.
+/// (acknowledged). With --for released it also waits until no session is left, with --for ready until every
+/// load balancer has acknowledged that the node is back. Run it between kubectl cordon and kubectl drain, in
+/// place of a sleep that is too long or too short. It changes nothing.
 ///
-/// A balancer is told when it has had the answer so often in a row that it must have acted on it (--fall,
+/// A balancer has acknowledged when it has had the answer so often in a row that it must have acted on it (--fall,
 /// --rise), has probed once more, which shows that it has processed the answer before, and all of that has
 /// taken as long as it takes at its interval. nodegate wait waits for every regular prober. It also waits for
 /// one that falls silent, until that one is gone: ten of its intervals and half a minute later.
@@ -66,7 +66,7 @@ impl WaitArgs {
             mistakes.setting("explain", "needs --service");
         }
         if self.service.is_some() && self.wait.goal == Goal::Released {
-            mistakes.setting("for", "takes told or ready with --service");
+            mistakes.setting("for", "takes acknowledged or ready with --service");
         }
     }
 

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_are_distinguished() {
         let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
         assert!(concerns_one_connection(&error(Errno::CONNABORTED)));
         assert!(!concerns_one_connection(&error(Errno::MFILE)));

@@ -41,7 +41,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
         }
     }
     until_seen().await;
-    let wait = args.told.wait_for(Goal::Ready, None, args.rise);
+    let wait = args.acknowledged.wait_for(Goal::Ready, None, args.rise);
     Ok(wait_for_all(agents, &wait, &nodes).await)
 }
 

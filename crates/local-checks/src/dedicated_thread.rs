@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_and_the_next_call_runs() {
+    async fn a_panic_is_reported_and_the_next_call_runs() {
         let dedicated = DedicatedThread::new("panics");
         let why = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
         assert_eq!(why, Reason::new("Panicked"));

@@ -162,7 +162,7 @@ kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
 "#;
 
     #[test]
-    fn every_mistake_is_told_with_what_is_taken() {
+    fn every_mistake_is_named_with_what_is_taken() {
         for row in MISTAKES.trim().lines() {
             let (text, mistake) = row.split_once(" => ").unwrap();
             let mistake = mistake
@@ -186,7 +186,7 @@ kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once() {
+    fn all_mistakes_are_named_at_once() {
         let bad = parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).unwrap_err();
         assert_eq!(bad.len(), 4, "{bad:?}");
     }

@@ -1,4 +1,4 @@
-//! Waits until the agent says that every load balancer has been told.
+//! Waits until the agent says that every load balancer has acknowledged.
 
 use nodegate_agent_client::{AgentReply, AskError, get};
 use nodegate_program::sanitize_short;
@@ -20,8 +20,8 @@ const RETRY: Duration = Duration::from_millis(250);
 /// The end of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// Every load balancer has been told, or there is none; in the agent's words.
-    Told(String),
+    /// Every load balancer has acknowledged, or there is none; in the agent's words.
+    Acknowledged(String),
     /// The limit has passed.
     Late,
     /// The agent gives no answer, or none that says anything of the drain.
@@ -31,15 +31,15 @@ pub(crate) enum WaitEnd {
 impl fmt::Display for WaitEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Told(words) => write!(f, "the agent says: {words}"),
-            Self::Late => f.write_str("not every load balancer was told in time"),
+            Self::Acknowledged(words) => write!(f, "the agent says: {words}"),
+            Self::Late => f.write_str("not every load balancer had acknowledged in time"),
             Self::NoAnswer(why) => write!(f, "the agent does not answer ({why})"),
         }
     }
 }
 
 /// Waits for at most `limit`.
-pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitEnd {
+pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) -> WaitEnd {
     let deadline = Instant::now() + limit;
     let mut answered = Instant::now();
     loop {
@@ -49,13 +49,13 @@ pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitE
         }
         let request = left.min(ONE_REQUEST);
         // The agent may not have seen the file yet.
-        let path = format!("/wait?for=told&settle=2&timeout={}", request.as_secs().max(1));
+        let path = format!("/wait?for=acknowledged&settle=2&timeout={}", request.as_secs().max(1));
         let reply = timeout(request + LATE_BY, get(&[agent], &path)).await;
         match reply {
             Ok(Ok(AgentReply { status: 200, body })) => {
-                return WaitEnd::Told(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));
+                return WaitEnd::Acknowledged(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));
             }
-            // Not told yet, an agent that is being replaced, or too many requests at once.
+            // Not acknowledged yet, an agent that is being replaced, or too many requests at once.
             Ok(Ok(AgentReply { status: 504 | 307 | 429, .. })) => answered = Instant::now(),
             Ok(Ok(other)) => return WaitEnd::NoAnswer(format!("HTTP {}", other.status)),
             Ok(Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_)))

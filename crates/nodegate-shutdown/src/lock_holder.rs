@@ -1,6 +1,6 @@
-//! Holds the lock, and lets it go when every load balancer has been told.
+//! Holds the lock, and lets it go when every load balancer has acknowledged.
 
-use crate::agent_wait::{WaitEnd, wait_until_told};
+use crate::agent_wait::{WaitEnd, wait_until_acknowledged};
 use crate::login::{Lock, Login};
 use crate::signal_files::SignalFiles;
 use futures::StreamExt;
@@ -42,10 +42,10 @@ pub(crate) struct LockHolder {
 /// What the host does.
 enum Phase {
     Up,
-    /// It is going down, and not every load balancer has been told.
+    /// It is going down, and not every load balancer has acknowledged.
     Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
     /// It is going down, and nothing is waited for.
-    Told,
+    Acknowledged,
 }
 
 impl LockHolder {
@@ -88,7 +88,7 @@ impl LockHolder {
             relock = tokio::select! {
                 event = events.next() => event.unwrap_or(false),
                 error = login.closed() => return Err(error),
-                end = told(&mut self.phase) => {
+                end = acknowledged(&mut self.phase) => {
                     self.let_go(&end);
                     false
                 }
@@ -128,8 +128,8 @@ impl LockHolder {
 
     fn go_down(&mut self, delay: Duration) {
         self.files.set_shutdown(true);
-        tracing::info!(?delay, "the host is going down; waiting until every load balancer is told");
-        self.phase = Phase::Telling(Box::pin(wait_until_told(self.agent, delay)));
+        tracing::info!(?delay, "the host is going down; waiting until every load balancer has acknowledged");
+        self.phase = Phase::Telling(Box::pin(wait_until_acknowledged(self.agent, delay)));
     }
 
     fn stay_up(&mut self, lock: OwnedFd) {
@@ -145,10 +145,10 @@ impl LockHolder {
 
     fn let_go(&mut self, end: &WaitEnd) {
         match end {
-            WaitEnd::Told(_) => tracing::info!("{end}; letting the shutdown go on"),
+            WaitEnd::Acknowledged(_) => tracing::info!("{end}; letting the shutdown go on"),
             WaitEnd::Late | WaitEnd::NoAnswer(_) => tracing::warn!("{end}; letting the shutdown go on"),
         }
-        self.phase = Phase::Told;
+        self.phase = Phase::Acknowledged;
         self.lock = None;
         self.note_delay(None);
     }
@@ -177,7 +177,7 @@ impl LockHolder {
                 self.go_down(STOPPING);
             }
             if let Phase::Telling(_) = self.phase {
-                let end = told(&mut self.phase).await;
+                let end = acknowledged(&mut self.phase).await;
                 self.let_go(&end);
             }
         } else if self.is_up() {
@@ -187,10 +187,11 @@ impl LockHolder {
     }
 }
 
-/// Waits until every load balancer is told; forever if the host is not going down, or nothing is waited for.
-async fn told(phase: &mut Phase) -> WaitEnd {
+/// Waits until every load balancer has acknowledged; forever if the host is not going down, or nothing is
+/// waited for.
+async fn acknowledged(phase: &mut Phase) -> WaitEnd {
     match phase {
         Phase::Telling(wait) => wait.await,
-        Phase::Up | Phase::Told => pending().await,
+        Phase::Up | Phase::Acknowledged => pending().await,
     }
 }

@@ -53,8 +53,9 @@ fn said(answer: &Result<DrainSummary, String>) -> String {
         Ok(summary) => summary,
     };
     let verdict = summary.verdict.map_or("without a verdict", Verdict::title);
-    let slowest =
-        summary.needs_ms.map_or(String::new(), |needs| format!(", told within {}", Age(needs.into())));
+    let slowest = summary
+        .needs_ms
+        .map_or(String::new(), |needs| format!(", acknowledged within {}", Age(needs.into())));
     format!("says {verdict}; load balancers: {}{slowest}", summary.probers)
 }
 
@@ -70,7 +71,9 @@ fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, 
         Some(host) if host.shutdown => ("the host is going down".to_owned(), 0),
         Some(_) if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
         Some(_) if login.delay < needs => (delay_too_short(login.delay, needs), 1),
-        Some(_) => (format!("waits until every load balancer is told, at most {}", age(login.delay)), 0),
+        Some(_) => {
+            (format!("waits until every load balancer has acknowledged, at most {}", age(login.delay)), 0)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 /// nodegate-shutdown runs on a Kubernetes node beside nodegate's agent, as root. It holds a lock of
 /// systemd-logind that delays a shutdown. When one begins, it writes the file shutdown into --host-signals,
 /// where the agent reads it and answers that the node drains. When the agent says that every load balancer has
-/// been told, when no load balancer probes, or when the agent does not answer, the shutdown goes on.
+/// acknowledged, when no load balancer probes, or when the agent does not answer, the shutdown goes on.
 /// systemd-logind ends the delay after `InhibitDelayMaxSec=` at the latest.
 ///
 /// A shutdown past systemd-logind (systemctl start reboot.target) ends this service first: it then waits, too.

@@ -45,7 +45,7 @@ impl SignalFiles {
         };
         match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::error!(path = %path.display(), %error, "the agent can't be told; going on");
+                tracing::error!(path = %path.display(), %error, "the agent can't be acknowledged; going on");
             }
             _ => {}
         }

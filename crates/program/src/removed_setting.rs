@@ -13,7 +13,7 @@ pub struct Removed {
 
 impl Removed {
     /// Returns the removed settings. Each is a flag without its dashes and the end of the sentence "--flag (VARIABLE)
-    /// was removed: …", such as `use --told-unknown-hold`. A variable is `prefix` and its flag in capitals.
+    /// was removed: …", such as `use --unknown-hold`. A variable is `prefix` and its flag in capitals.
     pub const fn new(prefix: &'static str, flags: &'static [(&'static str, &'static str)]) -> Self {
         Self { prefix, flags }
     }

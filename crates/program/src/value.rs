@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_told() {
+    fn a_choice_names_its_values() {
         let parse = choice(&[("ready", 1), ("keep-drain", 2), ("not-ready", 3)]);
         assert_eq!((parse("ready"), parse("not-ready")), (Ok(1), Ok(3)));
         assert_eq!(parse("Ready"), Err("takes ready, keep-drain or not-ready".to_owned()));

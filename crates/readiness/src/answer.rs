@@ -158,7 +158,7 @@ mod tests {
     fn only_an_answer_that_staleness_makes_better_fails_open() {
         let draining = || Outcome::Draining(Reason::new("Unschedulable"));
         let not_ready = || Outcome::fail("KubeletNotReady");
-        for (known, told, fails_open) in [
+        for (known, acknowledged, fails_open) in [
             (Outcome::Pass, Outcome::Pass, false),
             (draining(), Outcome::Pass, true),
             (not_ready(), Outcome::Pass, true),
@@ -167,8 +167,8 @@ mod tests {
             (Outcome::Pass, Outcome::fail("CacheStale"), false),
             (draining(), Outcome::fail("CacheStale"), false),
         ] {
-            let [fresh, stale] =
-                [(known, false), (told, true)].map(|(outcome, stale)| [report("node_ready", outcome, stale)]);
+            let [fresh, stale] = [(known, false), (acknowledged, true)]
+                .map(|(outcome, stale)| [report("node_ready", outcome, stale)]);
             let answer = Answer::render(&fresh, &stale, None);
             assert_eq!((answer.fresh.fails_open, answer.stale.fails_open), (false, fails_open), "{stale:?}");
         }

@@ -343,22 +343,22 @@ mod tests {
             taints: taints.into(),
             ..NodeFacts::default()
         };
-        let told = |signals: &str| {
-            let told = signals.parse::<DrainSignals>().unwrap().shown(&facts);
-            let json = serde_json::to_value(&told).unwrap();
-            assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), told);
+        let acknowledged = |signals: &str| {
+            let acknowledged = signals.parse::<DrainSignals>().unwrap().shown(&facts);
+            let json = serde_json::to_value(&acknowledged).unwrap();
+            assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), acknowledged);
             (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
         };
         let unnamed = |shown: String| (shown, "null".to_owned());
         let keys = r#"["a","b","c"]"#;
-        assert_eq!(told("none"), unnamed(format!("{keys} {keys}")));
-        assert_eq!(told("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
+        assert_eq!(acknowledged("none"), unnamed(format!("{keys} {keys}")));
+        assert_eq!(acknowledged("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
         let shown = r#"["a","b=2","c"] ["a","b=2","c:NoExecute"]"#;
-        assert_eq!(told("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
+        assert_eq!(acknowledged("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
         let shown = format!(r#"{keys} ["a=1:NoSchedule","b","c"]"#);
-        assert_eq!(told("taint:a=1:NoSchedule"), unnamed(shown));
-        assert_eq!(told("annotation:d,annotation:f").1, r#"["d"]"#);
-        assert_eq!(told("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
+        assert_eq!(acknowledged("taint:a=1:NoSchedule"), unnamed(shown));
+        assert_eq!(acknowledged("annotation:d,annotation:f").1, r#"["d"]"#);
+        assert_eq!(acknowledged("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Agents that are replaced during a drain: the successor takes over the probers, so `told` does not start
-//! over.
+//! Agents that are replaced during a drain: the successor takes over the probers, so `acknowledged` does not
+//! start over.
 
 use super::listening::Listening;
 use super::{Balancer, EVERY};
@@ -27,8 +27,8 @@ fn drain(address: SocketAddr) -> Value {
     http::get(address, "/drain.json").as_ref().map(ProbeReply::json).unwrap_or_default()
 }
 
-fn told(address: SocketAddr) -> Instant {
-    until("told", || (drain(address)["told"] == true).then(Instant::now))
+fn acknowledged(address: SocketAddr) -> Instant {
+    until("acknowledged", || (drain(address)["acknowledged"] == true).then(Instant::now))
 }
 
 /// Replaces an agent that has run for five minutes and drains.
@@ -46,7 +46,7 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     let said = drain(after.address());
     assert!(said["not_known"].is_null() && said["probers"] == 1, "{said}");
     drop(before);
-    let took = told(after.address()) - began;
+    let took = acknowledged(after.address()) - began;
     assert!(took < Duration::from_secs(90), "{took:?}: it has listened for 90 s itself");
     let status = after.get("/status.json").json();
     assert!(status["drain"]["listening_ms"].as_u64().unwrap() > 300_000, "{status}");

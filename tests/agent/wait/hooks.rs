@@ -31,18 +31,22 @@ fn hook(address: SocketAddr, query: &str) -> JoinHandle<ProbeReply> {
 }
 
 #[test]
-fn a_hook_ends_when_all_balancers_have_been_told() {
+fn a_hook_ends_when_all_balancers_have_acknowledged() {
     let (listening, _balancers) = asked_by(2);
-    let told = format!("for=told&{LONG}");
-    assert_eq!(said(&wait(listening.address, &told)), (200, "the node is not going out"));
+    let acknowledged = format!("for=acknowledged&{LONG}");
+    assert_eq!(said(&wait(listening.address, &acknowledged)), (200, "the node is not going out"));
     listening.cordon(true);
-    assert_eq!(said(&wait(listening.address, &told)), (200, "told: 2 balancers"));
-    assert_eq!(listening.status()["drain"]["told"], true);
-    assert_eq!(said(&wait(listening.address, &told)), (200, "told: 2 balancers"), "it has come before");
+    assert_eq!(said(&wait(listening.address, &acknowledged)), (200, "acknowledged: 2 balancers"));
+    assert_eq!(listening.status()["drain"]["acknowledged"], true);
+    assert_eq!(
+        said(&wait(listening.address, &acknowledged)),
+        (200, "acknowledged: 2 balancers"),
+        "it has come before"
+    );
 
     listening.cordon(false);
     assert_eq!(said(&wait(listening.address, &format!("for=ready&{LONG}"))), (200, "ready: 2 balancers"));
-    assert_eq!(listening.status()["drain"]["told_ready"], true);
+    assert_eq!(listening.status()["drain"]["acknowledged_ready"], true);
 }
 
 /// The kubelet starts the hooks of a graceful shutdown before its Node says that it is not ready.
@@ -53,7 +57,7 @@ fn a_hook_that_settles_waits_for_a_node_that_goes_out_later() {
     assert_eq!(said(&settled), (200, "the node is not going out"));
     let hook = hook(listening.address, "settle=60");
     listening.cordon(true);
-    assert_eq!(said(&hook.join().unwrap()), (200, "told: the one balancer that probes"));
+    assert_eq!(said(&hook.join().unwrap()), (200, "acknowledged: the one balancer that probes"));
 }
 
 #[test]
@@ -64,25 +68,25 @@ fn a_hook_names_the_missing_balancers_and_ends_when_the_node_comes_back() {
     thread::sleep(EVERY);
     listening.cordon(true);
     let late = wait(listening.address, "timeout=3");
-    let missing = "not told within 3 s: 127.0.9.2 /health?drain=503 (told 0 of 4 times";
+    let missing = "not acknowledged within 3 s: 127.0.9.2 /health?drain=503 (got it 0 of 4 times";
     assert!(late.status == 504 && late.body.starts_with(missing), "{late:?}");
-    let hook = hook(listening.address, "for=told");
+    let hook = hook(listening.address, "for=acknowledged");
     listening.cordon(false);
     assert_eq!(said(&hook.join().unwrap()), (200, "the node is not going out"));
 }
 
 /// The hook of a pod starts before its slice says that it terminates.
 #[test]
-fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_are_told() {
+fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledged() {
     let listening = Listening::start();
     let paths = ["/services/shop/web", "/services/shop/web?drain=404"];
     let start = |(path, n)| Balancer::start(n, listening.address, path, EVERY);
     let _balancers: Vec<_> = paths.into_iter().zip(1..).map(start).collect();
     until("both to be regular", || (listening.regular() == 2).then_some(()));
-    let told = format!("for=told&service={SERVICE}");
-    let hook = hook(listening.address, &told);
+    let acknowledged = format!("for=acknowledged&service={SERVICE}");
+    let hook = hook(listening.address, &acknowledged);
     listening.endpoints(0);
-    assert_eq!(said(&hook.join().unwrap()), (200, "told: 2 balancers"));
+    assert_eq!(said(&hook.join().unwrap()), (200, "acknowledged: 2 balancers"));
     let ready = format!("for=ready&service={SERVICE}");
     let late = wait(listening.address, &format!("{ready}&timeout=1"));
     assert_eq!(said(&late), (504, "not ready within 1 s: shop/web is NotReady: NoLocalEndpoints"));
@@ -91,12 +95,15 @@ fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_are_told() {
 
     listening.cordon(true);
     let began = Instant::now();
-    let remains = wait(listening.address, &format!("{told}&{LONG}"));
+    let remains = wait(listening.address, &format!("{acknowledged}&{LONG}"));
     assert_eq!(said(&remains), (200, "a ready endpoint of the Service remains on this node"));
     assert!(began.elapsed() >= Duration::from_secs(2), "the slice may yet change");
     listening.lose_service();
-    let late = wait(listening.address, &format!("{told}&settle=0&timeout=1"));
-    assert_eq!(said(&late), (504, "not told within 1 s: the cache is stale: the verdict may be a guess"));
+    let late = wait(listening.address, &format!("{acknowledged}&settle=0&timeout=1"));
+    assert_eq!(
+        said(&late),
+        (504, "not acknowledged within 1 s: the cache is stale: the verdict may be a guess")
+    );
 }
 
 #[test]
@@ -105,10 +112,10 @@ fn an_agent_that_ends_sends_a_hook_to_its_successor() {
     let agent = cluster.ready_agent(&[]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
-    let hook = hook(agent.address(), "for=told");
+    let hook = hook(agent.address(), "for=acknowledged");
     let (ended, log) = agent.terminate();
     assert!(ended.success(), "{log}");
     let reply = hook.join().unwrap();
-    let again = format!("/wait?for=told&{LONG}");
+    let again = format!("/wait?for=acknowledged&{LONG}");
     assert_eq!((reply.status, reply.header("location")), (307, Some(&*again)), "{reply:?}");
 }

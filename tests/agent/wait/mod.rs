@@ -87,25 +87,30 @@ fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
 }
 
 #[test]
-fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
+fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again() {
     let (listening, _balancers) = asked_by(2);
     let waiting = waiting(listening.address, &[]);
     listening.cordon(true);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
     assert_eq!(code, 0, "{lines:#?}");
     for balancer in ["127.0.9.1", "127.0.9.2"] {
-        let told = format!("told     {balancer} /health?drain=503: ");
-        assert!(lines.iter().any(|line| line.starts_with(&told)), "{lines:#?}");
+        let acknowledged = format!("acknowledged  {balancer} /health?drain=503: ");
+        assert!(lines.iter().any(|line| line.starts_with(&acknowledged)), "{lines:#?}");
     }
     let last = lines.last().unwrap();
-    assert!(last.starts_with("told after ") && last.ends_with(": 2 balancers"), "{last}");
+    assert!(last.starts_with("acknowledged after ") && last.ends_with(": 2 balancers"), "{last}");
     let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    for word in ["told   all 2 probers", "PROBER", "127.0.9.1  /health?drain=503", "503 Draining x", ", told"]
-    {
+    for word in [
+        "acknowledged   all 2 probers",
+        "PROBER",
+        "127.0.9.1  /health?drain=503",
+        "503 Draining x",
+        ", acknowledged",
+    ] {
         assert!(shown.contains(word), "{word} in {shown}");
     }
-    assert_eq!(listening.status()["drain"]["told"], true);
+    assert_eq!(listening.status()["drain"]["acknowledged"], true);
     listening.cordon(false);
     let (code, lines) = wait(listening.address, &["--for", "ready"]);
     assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
@@ -148,7 +153,7 @@ fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
                 "minReadySeconds: 35",
                 "maxUnavailable: 1",
                 "terminationGracePeriodSeconds: 75",
-                "preStop.httpGet.path: /wait?for=told&service=shop/web&timeout=45",
+                "preStop.httpGet.path: /wait?for=acknowledged&service=shop/web&timeout=45",
             ][..]
         )
     );
@@ -156,13 +161,13 @@ fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
     listening.endpoints(0);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
     assert!(code == 0 && lines.last().unwrap().ends_with(": the one balancer that probes"), "{lines:#?}");
-    let told = "shop/web: no ready endpoint here; its balancers know";
+    let acknowledged = "shop/web: no ready endpoint here; its balancers know";
     let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains(told), "{shown}");
+    assert!(shown.contains(acknowledged), "{shown}");
     let get = |path| http::get(listening.address, path).unwrap().body;
-    assert!(get("/").contains(told));
-    assert!(get("/metrics").contains("nodegate_service_told{service=\"shop/web\"} 1"));
+    assert!(get("/").contains(acknowledged));
+    assert!(get("/metrics").contains("nodegate_service_acknowledged{service=\"shop/web\"} 1"));
     let (code, lines) = wait(listening.address, &["--service", "shop/other"]);
     assert!(code == 3 && lines[0].ends_with("name it with --watch-service"), "{lines:#?}");
 }
@@ -170,14 +175,14 @@ fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
 #[test]
 fn wrong_arguments_of_wait_are_unknown() {
     for (args, words) in [
-        (["--for", "gone"], "--for \"gone\": takes told, released or ready"),
+        (["--for", "gone"], "--for \"gone\": takes acknowledged, released or ready"),
         (["--fall", "0"], "--fall \"0\": takes a number from 1 to 1000"),
         (["--probers", "0"], "--probers \"0\": takes a number from 1 to 256"),
         (["--addr", "a b"], "--addr \"a b\": takes HOST"),
         (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
         (["--node-uid", "u"], "--node-uid needs --node"),
         (["--explain", "--fall=3"], "--explain needs --service"),
-        (["--service=a/b", "--for=released"], "--for takes told or ready with --service"),
+        (["--service=a/b", "--for=released"], "--for takes acknowledged or ready with --service"),
         (["--service", "a"], "--service \"a\": takes namespace/name"),
     ] {
         let output = run(&[&["wait"], &args[..]].concat(), &[]);

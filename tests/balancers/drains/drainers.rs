@@ -66,21 +66,21 @@ impl Site {
         let began = Instant::now();
         let ended = AtomicBool::new(false);
         let pods = self.names_on(node);
-        let told = thread::scope(|scope| {
-            let told = scope.spawn(|| self.told_at(node, began, &ended));
+        let acknowledged = thread::scope(|scope| {
+            let acknowledged = scope.spawn(|| self.acknowledged_at(node, began, &ended));
             self.play(node, drainer);
             // The simulated scheduler knows cordons alone: others may have taken their place on a tainted node.
             let is_gone = |left: &[String]| pods.iter().all(|pod| !left.contains(pod));
             until("its pods to be gone", || is_gone(&self.names_on(node)).then_some(()));
             ended.store(true, Ordering::SeqCst);
-            told.join().unwrap()
+            acknowledged.join().unwrap()
         });
         let evicted = self.first_eviction(node, began) - began;
         if let Some(taint) = drainer.taint {
             self.kubectl(&["taint", "node", NODES[node], &format!("{taint}-")]);
         }
         self.bring_back(node);
-        Drained { told, evicted }
+        Drained { acknowledged, evicted }
     }
 
     fn play(&self, node: usize, drainer: &Drainer) {
@@ -154,8 +154,8 @@ impl Site {
         self.lan.act(|| self.cluster.admin().run(&args)).err()
     }
 
-    /// When the agent first said that all are told, if it did before the end.
-    fn told_at(&self, node: usize, began: Instant, ended: &AtomicBool) -> Option<Duration> {
+    /// When the agent first said that all have acknowledged, if it did before the end.
+    fn acknowledged_at(&self, node: usize, began: Instant, ended: &AtomicBool) -> Option<Duration> {
         let address = agent(node);
         self.lan.act(|| {
             while !ended.load(Ordering::SeqCst) {
@@ -164,7 +164,7 @@ impl Site {
                 let said = http::get(address, "/drain.json").ok();
                 let drain: Value =
                     said.and_then(|reply| serde_json::from_str(&reply.body).ok()).unwrap_or_default();
-                if drain["told"] == true {
+                if drain["acknowledged"] == true {
                     return Some(asked);
                 }
                 thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,6 @@
-//! The cost of drains under traffic: without a wait, and with `nodegate wait` until every prober is told, or
-//! until no session is left. The clients count the lost requests; their HAProxy does not retry.
+//! The cost of drains under traffic: without a wait, and with `nodegate wait` until every prober has
+//! acknowledged, or until no session is left. The clients count the lost requests; their HAProxy does not
+//! retry.
 
 // `cargo test` plays some drains; `make drains` plays a hundred with one HAProxy and a hundred with two, and
 // prints the table.
@@ -20,13 +21,13 @@ const DRAINS: usize = 34;
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(3);
 /// For so long the gate asks a client to retry after a second, which client-go does silently.
 const SOON: Duration = Duration::from_secs(10);
-/// The longest time from told to an eviction that client-go retries by itself.
+/// The longest time from acknowledged to an eviction that client-go retries by itself.
 const EVICTED_WITHIN: Duration = Duration::from_secs(2);
 
 #[test]
-fn a_drain_that_waits_for_told_loses_no_request() {
+fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
     let site = Site::start();
-    site.drain(0, Some("told"));
+    site.drain(0, Some("acknowledged"));
     site.drain(1, Some("released"));
     by_script(&site, 2);
     as_kured_does(&site, 0);
@@ -35,8 +36,13 @@ fn a_drain_that_waits_for_told_loses_no_request() {
     let gate = site.gate();
     for (number, drainer) in Drainer::ALL.iter().enumerate() {
         let drained = site.drain_as(number, drainer);
-        let told = drained.told.expect("told, before the pods are gone");
-        assert!(drained.evicted >= told, "{}: evicted {:?}, told {told:?}", drainer.title, drained.evicted);
+        let acknowledged = drained.acknowledged.expect("acknowledged, before the pods are gone");
+        assert!(
+            drained.evicted >= acknowledged,
+            "{}: evicted {:?}, acknowledged {acknowledged:?}",
+            drainer.title,
+            drained.evicted
+        );
     }
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     let requests = site.stop();
@@ -50,10 +56,10 @@ fn by_script(site: &Site, node: usize) {
 }
 
 /// Drains as kured does: it labels the node, sleeps, cordons and evicts. Its sleep is long enough if all
-/// probers are told by then; here the test waits for that.
+/// probers have acknowledged by then; here the test waits for that.
 fn as_kured_does(site: &Site, node: usize) {
     site.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
-    site.wait(node, "told");
+    site.wait(node, "acknowledged");
     site.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
     site.kubectl(&["uncordon", NODES[node]]);
     site.kubectl(&["label", "node", NODES[node], "kured-reboot=done", "--overwrite"]);
@@ -86,7 +92,7 @@ fn table() {
             std::thread::sleep(REQUESTS_END_WITHIN);
             site.pair();
         }
-        for goal in [None, Some("told"), Some("released")] {
+        for goal in [None, Some("acknowledged"), Some("released")] {
             let title =
                 format!("{balancers} | {}", goal.map_or("nothing".to_owned(), |goal| format!("`{goal}`")));
             rows.push(Row::play(title, drains, |drain| site.drain(drain, goal)));
@@ -108,10 +114,11 @@ fn table() {
     println!(
         "\n| balancers | waits for {COLUMNS} cordon to eviction, median and longest |\n|---|---|---|---|---|---|---|---|"
     );
-    let mut lost_after_told = 0;
+    let mut lost_after_acknowledgement = 0;
     for row in &rows {
         let requests = site.requests_started(row.began, row.ended);
-        lost_after_told += if row.told().is_empty() { 0 } else { requests.told_of() };
+        lost_after_acknowledgement +=
+            if row.acknowledged().is_empty() { 0 } else { requests.acknowledged_of() };
         println!(
             "{} {} |",
             row.line(&requests),
@@ -119,27 +126,29 @@ fn table() {
         );
     }
     println!(
-        "\n| drainer behind the gate {COLUMNS} told to eviction, median and longest |\n|---|---|---|---|---|---|---|"
+        "\n| drainer behind the gate {COLUMNS} acknowledged to eviction, median and longest |\n|---|---|---|---|---|---|---|"
     );
     let mut mostly_late = Vec::new();
     for row in &behind_the_gate {
         let requests = site.requests_started(row.began, row.ended);
-        lost_after_told += requests.told_of();
-        let after =
-            row.drained.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?)));
+        lost_after_acknowledgement += requests.acknowledged_of();
+        let after = row
+            .drained
+            .iter()
+            .filter_map(|drained| Some(drained.evicted.saturating_sub(drained.acknowledged?)));
         println!("{} {} |", row.line(&requests), spread(after.collect()));
         // A busy machine delays single ones.
         if row.drained.iter().filter(|drained| drained.is_late()).count() > row.drained.len() / 2 {
             mostly_late.push(&row.title);
         }
     }
-    assert_eq!(lost_after_told, 0, "lost requests");
+    assert_eq!(lost_after_acknowledgement, 0, "lost requests");
     assert!(mostly_late.is_empty(), "evictions are later than client-go retries: {mostly_late:?}");
 }
 
 /// The columns that both tables have.
 const COLUMNS: &str =
-    "| drains | requests | lost, `Local` | lost, host network | cordon to told, median and longest |";
+    "| drains | requests | lost, `Local` | lost, host network | cordon to acknowledged, median and longest |";
 
 /// The drains of one row.
 struct Row {
@@ -157,13 +166,13 @@ impl Row {
         Self { title, drained, began, ended: Instant::now() }
     }
 
-    fn told(&self) -> Vec<Duration> {
-        self.drained.iter().filter_map(|drained| drained.told).collect()
+    fn acknowledged(&self) -> Vec<Duration> {
+        self.drained.iter().filter_map(|drained| drained.acknowledged).collect()
     }
 
     fn line(&self, Requests { sent, lost: [local, host], .. }: &Requests) -> String {
         let (title, drains) = (&self.title, self.drained.len());
-        format!("| {title} | {drains} | {sent} | {local} | {host} | {} |", spread(self.told()))
+        format!("| {title} | {drains} | {sent} | {local} | {host} | {} |", spread(self.acknowledged()))
     }
 }
 
@@ -179,7 +188,7 @@ struct Requests {
 
 impl Requests {
     /// Prints each lost request, and returns their number.
-    fn told_of(&self) -> usize {
+    fn acknowledged_of(&self) -> usize {
         print!("{}", self.failures);
         self.lost.iter().sum()
     }

@@ -24,8 +24,8 @@ const SLOW: Duration = Duration::from_millis(1_500);
 /// The timeout of a read: a balancer's own check connects and sends nothing.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The times at which pods were told to end, with the node of each.
-pub(super) type Told = Arc<Mutex<Vec<(Instant, String)>>>;
+/// The times at which pods were asked to end, with the node of each.
+pub(super) type PodEnds = Arc<Mutex<Vec<(Instant, String)>>>;
 
 pub(super) fn ingress_port(node: usize) -> u16 {
     INGRESS_PORT + u16::try_from(node).unwrap()
@@ -34,7 +34,7 @@ pub(super) fn ingress_port(node: usize) -> u16 {
 /// The pods of both services.
 pub(super) const APPS: [&str; 2] = ["local", "ingress"];
 
-pub(super) async fn run(mut pod: RunningPod, told: Told) {
+pub(super) async fn run(mut pod: RunningPod, ends: PodEnds) {
     let node = NODES.iter().position(|node| *node == pod.node).unwrap();
     let port = if pod.app == APPS[0] { NODE_PORT } else { ingress_port(node) };
     let listener = listen(address(node), port).await;
@@ -46,7 +46,7 @@ pub(super) async fn run(mut pod: RunningPod, told: Told) {
             Some(_) = requests.join_next() => {}
         }
     }
-    told.lock().unwrap().push((Instant::now(), pod.node));
+    ends.lock().unwrap().push((Instant::now(), pod.node));
     drop(listener);
     while requests.join_next().await.is_some() {}
 }

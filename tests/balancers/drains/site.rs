@@ -1,7 +1,7 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
 use super::balancer::Balancer;
-use super::pods::{self, APPS, Told, ingress_port};
+use super::pods::{self, APPS, PodEnds, ingress_port};
 use super::{EVICTED_WITHIN, Requests, SOON};
 use crate::traffic::ask;
 use nodegate_testbed::network::namespaces::Namespace;
@@ -33,22 +33,24 @@ pub(super) struct Site {
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
     pub(super) cluster: Cluster,
-    told: Told,
+    ends: PodEnds,
     pub(super) lan: Namespace,
 }
 
 /// The durations of a drain, each from the cordon.
 pub(super) struct Drained {
     /// Until the wait ended; `None` without a wait.
-    pub(super) told: Option<Duration>,
-    /// Until the first pod was told to end.
+    pub(super) acknowledged: Option<Duration>,
+    /// Until the first pod was asked to end.
     pub(super) evicted: Duration,
 }
 
 impl Drained {
-    /// Returns true if the first eviction came later after told than client-go's silent retries allow.
+    /// Returns true if the first eviction came later after acknowledged than client-go's silent retries
+    /// allow.
     pub(super) fn is_late(&self) -> bool {
-        self.told.is_some_and(|told| told <= SOON && self.evicted > told + EVICTED_WITHIN)
+        self.acknowledged
+            .is_some_and(|acknowledged| acknowledged <= SOON && self.evicted > acknowledged + EVICTED_WITHIN)
     }
 }
 
@@ -69,8 +71,8 @@ impl Site {
         lan.run("ip link add lan type bridge");
         lan.run("ip link set lan up");
         lan.run("ip addr add 10.0.0.1/24 dev lan");
-        let told = Told::default();
-        let cluster = cluster(&lan, &told);
+        let ends = PodEnds::default();
+        let cluster = cluster(&lan, &ends);
         let agents = (0..NODES.len()).map(|node| start_agent(&lan, &cluster, node)).collect();
         let mut balancers = [0, 1].map(|index| Balancer::new(index, &lan, cluster.dir.path()));
         balancers[0].start_haproxy();
@@ -82,7 +84,7 @@ impl Site {
         };
         let began = Instant::now();
         let clients = [80, 81].map(client);
-        let site = Self { began, clients, balancers, _agents: agents, cluster, told, lan };
+        let site = Self { began, clients, balancers, _agents: agents, cluster, ends, lan };
         site.wait_until_known();
         site
     }
@@ -122,7 +124,7 @@ impl Site {
         let node = number % NODES.len();
         self.kubectl(&["cordon", NODES[node]]);
         let cordoned = Instant::now();
-        let told = goal.map(|goal| {
+        let acknowledged = goal.map(|goal| {
             self.wait(node, goal);
             cordoned.elapsed()
         });
@@ -131,16 +133,16 @@ impl Site {
         if goal.is_none() {
             // Waits until the balancers have taken the node out: else the next drain would start with the
             // node already out.
-            self.wait(node, "told");
+            self.wait(node, "acknowledged");
         }
         self.bring_back(node);
-        Drained { told, evicted: evicted - cordoned }
+        Drained { acknowledged, evicted: evicted - cordoned }
     }
 
-    /// When the first pod there was told to end, after this.
+    /// When the first pod there was asked to end, after this.
     pub(super) fn first_eviction(&self, node: usize, since: Instant) -> Instant {
         let first = |(at, name): &(Instant, String)| (*at >= since && name == NODES[node]).then_some(*at);
-        until("a pod to be evicted", || self.told.lock().unwrap().iter().find_map(first))
+        until("a pod to be evicted", || self.ends.lock().unwrap().iter().find_map(first))
     }
 
     /// Puts a drained node back into the pool.
@@ -219,7 +221,7 @@ fn is_lost(probe: &Probe) -> bool {
     !matches!(probe.saw, Saw::Answer(200, _))
 }
 
-fn cluster(lan: &Namespace, told: &Told) -> Cluster {
+fn cluster(lan: &Namespace, ends: &PodEnds) -> Cluster {
     let set = |builder: nodegate_kube_sim::Builder| {
         builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES).kubelets(true)
     };
@@ -231,8 +233,8 @@ fn cluster(lan: &Namespace, told: &Told) -> Cluster {
         let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
         assert!(cluster.sim.edit_node(node, "test", set));
     }
-    let (sim, told) = (cluster.sim.clone(), told.clone());
-    let keep = async move { keep(sim, &APPS, move |pod| pods::run(pod, told.clone())).await };
+    let (sim, ends) = (cluster.sim.clone(), ends.clone());
+    let keep = async move { keep(sim, &APPS, move |pod| pods::run(pod, ends.clone())).await };
     lan.act(|| cluster.wait(async { drop(tokio::spawn(keep)) }));
     cluster
 }

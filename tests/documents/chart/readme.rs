@@ -41,9 +41,9 @@ fn table() -> String {
     let yaml = read("values.yaml");
     let values: Value = serde_saphyr::from_str(&yaml).unwrap();
     let keys = keys(&yaml);
-    let told = |key: &&Key| !key.comment.is_empty();
+    let explained = |key: &&Key| !key.comment.is_empty();
     let mut rows = "| value | default | meaning |\n|---|---|---|\n".to_owned();
-    for key in keys.iter().filter(told) {
+    for key in keys.iter().filter(explained) {
         let above = |other: &&Key| other.path.len() > key.path.len() && other.path.starts_with(&key.path);
         let group = keys.iter().filter(above).any(|below| !below.comment.is_empty());
         let default = key.path.iter().fold(&values, |value, name| &value[name]);
@@ -52,9 +52,9 @@ fn table() -> String {
         writeln!(rows, "| `{}` | {default} | {meaning} |", key.path.join(".")).unwrap();
     }
     // No key is missing: a key without a comment belongs to one with a comment, or has parts with comments.
-    for key in keys.iter().filter(|key| !told(key)) {
+    for key in keys.iter().filter(|key| !explained(key)) {
         let related = |other: &&Key| other.path.starts_with(&key.path) || key.path.starts_with(&other.path);
-        assert!(keys.iter().filter(told).any(|other| related(&other)), "{:?} has no comment", key.path);
+        assert!(keys.iter().filter(explained).any(|other| related(&other)), "{:?} has no comment", key.path);
     }
     rows
 }

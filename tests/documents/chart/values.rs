@@ -57,7 +57,7 @@ fn samples() -> Value {
         "checkSettings": ["apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
         "conditions": ["DiskPressure", "Mine=False"], "balancers": ["10.0.0.5"], "trafficPort": [80, 443],
-        "toldFall": 5, "toldRise": 4, "toldInterval": "2s", "toldProbers": 2,
+        "ackFall": 5, "ackRise": 4, "ackInterval": "2s", "ackProbers": 2,
         "log": "debug", "logFormat": "json",
     })
 }
@@ -182,7 +182,7 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
 #[test]
 fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
     let samples = json!({
-        "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "toldUnknownHold": "20s",
+        "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "unknownHold": "20s",
         "drainOn": ["unschedulable", "label:example.com/out"], "addressTypes": ["ExternalIP", "InternalIP"],
         "agentPort": 25011, "listen": "[::]:26005", "healthListen": "[::]:26006", "log": "debug", "logFormat": "json",
     });

@@ -58,9 +58,9 @@ fn mistakes(page: &Page) -> Vec<String> {
             _ => None,
         }
     };
-    let told =
+    let acknowledged =
         |block: &Block| wrong(block).map(|what| format!("{}:{}: this block {what}", page.path, block.line));
-    page.blocks.iter().filter_map(told).collect()
+    page.blocks.iter().filter_map(acknowledged).collect()
 }
 
 impl Block {

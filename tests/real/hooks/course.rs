@@ -1,4 +1,4 @@
-//! The course of an ending: when balancers are told and pods end, and which requests are lost.
+//! The course of an ending: when balancers have acknowledged and pods end, and which requests are lost.
 
 use crate::site::{Site, WAYS, Way, drain, listens};
 use nodegate_testbed::real_cluster::DEADLINE;
@@ -17,7 +17,7 @@ const RENDERED: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Course {
     pub(super) out: Option<Duration>,
-    pub(super) told: Option<Duration>,
+    pub(super) acknowledged: Option<Duration>,
     pub(super) plain: Option<Duration>,
     pub(super) held: Option<Duration>,
     pub(super) agent: Option<Duration>,
@@ -30,12 +30,13 @@ impl Course {
         let step = || {
             let [plain, held, agent] =
                 [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
-            // The agent last, however long all of that takes: an end that is seen without told came too early.
+            // The agent last, however long all of that takes: an end that is seen without acknowledged came
+            // too early.
             thread::sleep(RENDERED);
             let state = drain(site.agent);
             let now = began.elapsed();
             note(&mut course.out, now, state["verdict"].as_str().is_some_and(|is| is != "ready"));
-            note(&mut course.told, now, state["told"] == true);
+            note(&mut course.acknowledged, now, state["acknowledged"] == true);
             note(&mut course.plain, now, plain);
             note(&mut course.held, now, held);
             note(&mut course.agent, now, agent);
@@ -49,16 +50,16 @@ impl Course {
         self.plain.is_some() && self.held.is_some()
     }
 
-    pub(super) fn told_and_pods_ended(&self) -> bool {
-        self.told.is_some() && self.pods_have_ended()
+    pub(super) fn acknowledged_and_pods_ended(&self) -> bool {
+        self.acknowledged.is_some() && self.pods_have_ended()
     }
 
     pub(super) fn all_has_ended(&self) -> bool {
         self.agent.is_some() && self.pods_have_ended()
     }
 
-    pub(super) fn is_told_before(&self, end: Option<Duration>) -> bool {
-        self.told.zip(end).is_some_and(|(told, end)| told <= end)
+    pub(super) fn is_acknowledged_before(&self, end: Option<Duration>) -> bool {
+        self.acknowledged.zip(end).is_some_and(|(acknowledged, end)| acknowledged <= end)
     }
 
     /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
@@ -66,7 +67,7 @@ impl Course {
     pub(super) fn report(&self, what: &str, site: &Site<'_>, began: Instant) -> [u32; 2] {
         thread::sleep(AFTERWARDS);
         let requests = WAYS.map(|way| site.requests(way, began));
-        let times = [self.out, self.told, self.plain, self.held, self.agent]
+        let times = [self.out, self.acknowledged, self.plain, self.held, self.agent]
             .map(|time| time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64())));
         let lost = requests.map(|way| {
             let last = way.last_lost.map(|last| last.saturating_duration_since(began).as_secs_f64());
@@ -78,9 +79,14 @@ impl Course {
     }
 
     /// Asserts that the hook did what it is for, and that there was something to do.
-    pub(super) fn held_until_told(&self, what: &str, [lost_plain, lost_held]: [u32; 2]) {
-        assert!(self.is_told_before(self.held), "{what}: told {:?}, ended {:?}", self.told, self.held);
-        assert!(self.plain < self.told, "{what}: the pod without a hook waited, too");
+    pub(super) fn held_until_acknowledged(&self, what: &str, [lost_plain, lost_held]: [u32; 2]) {
+        assert!(
+            self.is_acknowledged_before(self.held),
+            "{what}: acknowledged {:?}, ended {:?}",
+            self.acknowledged,
+            self.held
+        );
+        assert!(self.plain < self.acknowledged, "{what}: the pod without a hook waited, too");
         assert!(lost_plain > 0, "{what}: no request was lost without a hook");
         assert_eq!(lost_held, 0, "{what}: lost in spite of the hook");
     }
@@ -95,6 +101,6 @@ fn note(slot: &mut Option<Duration>, now: Duration, is_so: bool) {
 pub(super) fn header() {
     seen(
         "ending",
-        "| 503 | told | pod without the hook | pod with it | agent | lost without the hook | lost with it |",
+        "| 503 | acknowledged | pod without the hook | pod with it | agent | lost without the hook | lost with it |",
     );
 }

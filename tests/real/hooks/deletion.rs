@@ -48,11 +48,11 @@ fn deletions_on_a_node_that_goes_out() {
     for (what, end, undo) in endings {
         let began = Instant::now();
         let course = thread::scope(|scope| {
-            let watching = scope.spawn(|| Course::watch(&site, began, Course::told_and_pods_ended));
+            let watching = scope.spawn(|| Course::watch(&site, began, Course::acknowledged_and_pods_ended));
             end();
             watching.join().unwrap()
         });
-        course.held_until_told(what, course.report(what, &site, began));
+        course.held_until_acknowledged(what, course.report(what, &site, began));
         assert_eq!(course.agent, None, "{what}: the agent has ended, too");
         undo();
         site.start_again();

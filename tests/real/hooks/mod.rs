@@ -84,9 +84,9 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     let cluster = RealCluster::take();
     let installed = Installed::by_manifests(&cluster);
     let address = installed.address;
-    // It needs four probes, so four seconds, to be told.
+    // It needs four probes, so four seconds, to acknowledge.
     let mut balancer = Prober::start(address, prober::health, 1, 1);
-    after(Instant::now(), "the agent to know its prober", || drain(address)["told_ready"] == true);
+    after(Instant::now(), "the agent to know its prober", || drain(address)["acknowledged_ready"] == true);
     let pods = Pods::prepare(&cluster);
 
     pods.start(Way::Held);
@@ -102,7 +102,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
         metric(address, &format!("nodegate_http_requests_total{{path=\"/wait\",code=\"{code}\"}}"))
     };
     let before = answered(200);
-    // Its silence keeps it untold, so that all hooks wait at the same time.
+    // Its silence keeps the drain unacknowledged, so that all hooks wait at the same time.
     balancer.stop();
     let began = Instant::now();
     cluster.kubectl.must(&["cordon", REAL_NODE]);
@@ -114,7 +114,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     }
     assert_eq!(names().lines().count(), 2 * PODS_OF_A_KIND, "pods are gone: {}", drain(address));
     let _balancer = Prober::start(address, prober::health, 1, 1);
-    let told = after(began, "the balancer to be told", || drain(address)["told"] == true);
+    let acknowledged = after(began, "the balancer to acknowledge", || drain(address)["acknowledged"] == true);
     let ended = after(began, "the pods to end", || names().is_empty());
     let events =
         cluster.kubectl.must(&["--namespace=pool", "get", "events", "--output=jsonpath={.items[*].reason}"]);
@@ -125,9 +125,9 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     seen(
         "hooks in the network of pods",
         &format!(
-            "{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once, no 429; told \
+            "{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once, no 429; acknowledged \
              after {:.1} s, all gone after {:.1} s",
-            told.as_secs_f64(),
+            acknowledged.as_secs_f64(),
             ended.as_secs_f64()
         ),
     );

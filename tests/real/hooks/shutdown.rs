@@ -61,7 +61,7 @@ fn a_graceful_shutdown_ends_the_agent_last() {
         power.end();
         let lost = course.report(what, &site, began);
         seen(what, &format!("systemd ends the rest after {:.1} s", reached.as_secs_f64()));
-        course.held_until_told(what, lost);
+        course.held_until_acknowledged(what, lost);
         assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
         back_in_service(&cluster, &site, &mut power);
     }
@@ -105,7 +105,7 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     });
     let lost = course.report(what, &site, began);
     seen(what, &format!("systemd ends everything after {:.1} s", reached.as_secs_f64()));
-    assert_eq!(course.told, None, "{what}");
+    assert_eq!(course.acknowledged, None, "{what}");
     assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
     back_in_service(&cluster, &site, &mut power);
 
@@ -117,7 +117,7 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
         watching.join().unwrap()
     });
     let lost = course.report(what, &site, began);
-    assert_eq!(course.told, None, "{what}");
+    assert_eq!(course.acknowledged, None, "{what}");
     assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
     cluster.wait_node("Unknown", REAL_NODE);
     seen(

@@ -10,7 +10,7 @@ const TIMEOUT: u32 = 120;
 pub(crate) enum Hook {
     None,
     Sleep(u32),
-    Told,
+    Acknowledged,
 }
 
 impl Hook {
@@ -18,8 +18,8 @@ impl Hook {
         match self {
             Self::None => "{}".to_owned(),
             Self::Sleep(seconds) => format!("{{preStop: {{sleep: {{seconds: {seconds}}}}}}}"),
-            Self::Told => format!(
-                "{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"/wait?for=told&service=pool/ingress&timeout={TIMEOUT}\"}}}}}}"
+            Self::Acknowledged => format!(
+                "{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"/wait?for=acknowledged&service=pool/ingress&timeout={TIMEOUT}\"}}}}}}"
             ),
         }
     }

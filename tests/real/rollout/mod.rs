@@ -78,7 +78,7 @@ fn rollouts_with_the_hook_lose_no_request() {
         ("without a hook", Hook::None, 3),
         ("sleep 5", Hook::Sleep(5), 3),
         ("sleep 60", Hook::Sleep(60), 1),
-        ("the hook", Hook::Told, ROLLOUTS),
+        ("the hook", Hook::Acknowledged, ROLLOUTS),
     ] {
         pool.apply(Workload::DaemonSet, hook);
         pool.wait_in_service();
@@ -96,7 +96,7 @@ fn rollouts_with_the_hook_lose_no_request() {
 fn other_ends_with_the_hook_lose_no_request() {
     let cluster = RealCluster::take();
     let mut pool = Pool::start(&cluster, 20);
-    pool.apply(Workload::DaemonSet, Hook::Told);
+    pool.apply(Workload::DaemonSet, Hook::Acknowledged);
     pool.wait_in_service();
     header();
     let mut losses = Vec::new();
@@ -120,7 +120,7 @@ fn other_ends_with_the_hook_lose_no_request() {
         assert!(pool.is_ending_on(0), "the hook does not hold while the slices are stale");
         cut.mend();
     });
-    pool.apply(Workload::Deployment, Hook::Told);
+    pool.apply(Workload::Deployment, Hook::Acknowledged);
     pool.wait_in_service();
     let gate = Gate::start(&cluster);
     play(&pool, "drain with the gate", &|pool| {

@@ -23,7 +23,7 @@ const REQUESTS_A_SECOND: u32 = 25;
 const CLIENTS: u32 = 4;
 /// The time after which a client gives up.
 const A_REQUEST: Duration = Duration::from_secs(5);
-/// Each asks once a second for each way; told comes after four seconds.
+/// Each asks once a second for each way; the acknowledgement comes after four seconds.
 const BALANCERS: [&str; 2] = ["lb1", "lb2"];
 
 /// Returns `/drain.json`, which does not count as a probe.
@@ -81,7 +81,7 @@ impl<'a> Site<'a> {
         let knows = || {
             let drain = drain(self.agent);
             let all = drain["probers"].as_u64() >= Some(probers as u64);
-            (drain["told_ready"] == true && all).then_some(())
+            (drain["acknowledged_ready"] == true && all).then_some(())
         };
         until_within(DEADLINE, knows, || drain(self.agent).to_string());
         let since = Instant::now();

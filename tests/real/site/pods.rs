@@ -116,7 +116,7 @@ spec:
         self.0.kubectl.must(&about).trim().is_empty()
     }
 
-    /// Returns true if each pod is gone or has been told to end: deleted or evicted.
+    /// Returns true if each pod is gone or was asked to end: deleted or evicted.
     pub(crate) fn are_ending(&self) -> bool {
         let pods = self.0.api.get("/api/v1/namespaces/pool/pods").unwrap_or_default();
         let is_ending = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();

@@ -120,8 +120,12 @@ impl Row {
 
 impl StatusText<'_> {
     /// Returns true if all probers know the verdict.
-    fn is_told(&self, drain: &DrainStatus) -> Option<bool> {
-        if self.status.verdict == Some(Verdict::Ready) { drain.told_ready } else { drain.told }
+    fn is_acknowledged(&self, drain: &DrainStatus) -> Option<bool> {
+        if self.status.verdict == Some(Verdict::Ready) {
+            drain.acknowledged_ready
+        } else {
+            drain.acknowledged
+        }
     }
 
     fn sessions_left(&self, drain: &DrainStatus) -> String {
@@ -139,7 +143,7 @@ impl StatusText<'_> {
     fn probers(&self) -> Vec<&ProberRecord> {
         let probers = self.status.probers.iter();
         let mut shown: Vec<_> = probers.filter(|prober| prober.standing != Standing::Occasional).collect();
-        shown.sort_by_key(|prober| (!prober.is_waited_for(), prober.told == Some(true)));
+        shown.sort_by_key(|prober| (!prober.is_waited_for(), prober.acknowledged == Some(true)));
         shown
     }
 
@@ -172,12 +176,12 @@ fn pad(text: impl Display, width: usize) -> String {
 fn answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);
-    let means = match (prober.standing, prober.drainable, prober.told) {
+    let means = match (prober.standing, prober.drainable, prober.acknowledged) {
         _ if prober.misses_drains() => ", can't see drains",
         (Standing::Gone, ..) => ", gone",
         (_, false, _) => ", no drain changes it",
         (Standing::Silent, ..) => ", silent",
-        (_, _, Some(true)) => ", told",
+        (_, _, Some(true)) => ", acknowledged",
         _ => "",
     };
     let says = prober.haproxy.as_ref().map_or(String::new(), |haproxy| {

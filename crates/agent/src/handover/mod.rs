@@ -85,7 +85,7 @@ fn usable(from: &str, node: &str, memory: Result<Option<SavedFacts>, String>) ->
     dated.inspect_err(warn).ok()?
 }
 
-/// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn, and a
+/// Takes over the probers of the predecessor, which `acknowledged` would otherwise need 90 s to learn, and a
 /// `Ready=False` that has not lasted for `--not-ready-after` yet. Must run right
 /// before the ports open: until then the predecessor still receives probes.
 pub(crate) async fn take_over_probers(sources: &impl LastKnownSources, board: &Board, app: &App) {

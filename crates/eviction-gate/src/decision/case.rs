@@ -27,7 +27,7 @@ pub(crate) struct PodView {
 pub(crate) enum EvictWhen {
     /// Every load balancer has acknowledged the drain.
     #[default]
-    Told,
+    Acknowledged,
     /// Besides, no session is left.
     Released,
     /// Nothing: the eviction goes on at once.
@@ -37,7 +37,7 @@ pub(crate) enum EvictWhen {
 impl EvictWhen {
     pub(crate) fn of(word: &str) -> Option<Self> {
         match word.trim() {
-            "told" => Some(Self::Told),
+            "acknowledged" => Some(Self::Acknowledged),
             "released" => Some(Self::Released),
             "now" => Some(Self::Now),
             _ => None,
@@ -87,10 +87,15 @@ pub(crate) struct Drain<'a> {
 /// The settings of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Limits {
-    /// Event for which evictions wait, unless an annotation says otherwise: told, when every load balancer has
-    /// acknowledged the drain; released, when besides no session is left
-    #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "told|released", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", EvictWhen::Told), ("released", EvictWhen::Released)]))]
+    /// Event for which evictions wait, unless an annotation says otherwise: acknowledged, when every load
+    /// balancer has acknowledged the drain; released, when besides no session is left
+    #[arg(
+        long,
+        env = "NODEGATE_GATE_EVICT_WHEN",
+        value_name = "acknowledged|released",
+        default_value = "acknowledged"
+    )]
+    #[arg(value_parser = choice(&[("acknowledged", EvictWhen::Acknowledged), ("released", EvictWhen::Released)]))]
     pub(crate) evict_when: EvictWhen,
 
     /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
@@ -107,9 +112,9 @@ pub(crate) struct Limits {
 
     /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
     /// the agent does not answer, is stale, or does not know its load balancers yet
-    #[arg(long, env = "NODEGATE_GATE_TOLD_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
+    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
     #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(1)))]
-    pub(crate) told_unknown_hold: Duration,
+    pub(crate) unknown_hold: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +156,7 @@ impl Why {
     pub(crate) const ANNOTATED_NOW: Self = Self("annotated_now");
     /// There is no annotation, with `--hold=annotated`.
     pub(crate) const NOT_ANNOTATED: Self = Self("not_annotated");
-    pub(crate) const TOLD: Self = Self("told");
+    pub(crate) const ACKNOWLEDGED: Self = Self("acknowledged");
     /// Besides, no session is left.
     pub(crate) const RELEASED: Self = Self("released");
     /// Not every load balancer has acknowledged the drain.

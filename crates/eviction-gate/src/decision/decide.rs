@@ -49,8 +49,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
         let held = format!("; the drain is older than {:?}: evicting anyway", limits.max_hold);
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
-    if is_unknown && age >= limits.told_unknown_hold {
-        let held = format!("; held for {:?}: evicting anyway", limits.told_unknown_hold);
+    if is_unknown && age >= limits.unknown_hold {
+        let held = format!("; held for {:?}: evicting anyway", limits.unknown_hold);
         return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
@@ -61,7 +61,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
 struct Hold {
     why: Why,
     what: String,
-    /// True if it is not known whether the load balancers have acknowledged: `--told-unknown-hold` limits the hold.
+    /// True if it is not known whether the load balancers have acknowledged: `--unknown-hold` limits the
+    /// hold.
     is_unknown: bool,
 }
 
@@ -108,7 +109,7 @@ fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
-    match (summary.told, when, summary.released) {
+    match (summary.acknowledged, when, summary.released) {
         (Some(true), EvictWhen::Released, Some(true)) => Err(Decision::allowed(Why::RELEASED)),
         (Some(true), EvictWhen::Released, Some(false)) => Ok(Hold::known(
             Why::SESSIONS,
@@ -117,7 +118,7 @@ fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result
         (Some(true), EvictWhen::Released, None) => {
             Ok(Hold::unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left"))
         }
-        (Some(true), _, _) => Err(Decision::allowed(Why::TOLD)),
+        (Some(true), _, _) => Err(Decision::allowed(Why::ACKNOWLEDGED)),
         (Some(false), _, _) => Ok(Hold::known(Why::WAITING, waiting(summary))),
         (None, _, _) if !matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
             Ok(Hold::unknown(Why::NOT_KNOWN, not_known(summary)))
@@ -153,11 +154,12 @@ fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
 
 /// Returns what a drain still waits for.
 fn waiting(summary: &DrainSummary) -> String {
-    let told = summary.told_probers.min(summary.probers);
-    let mut text = format!("{told} of {} load balancers have acknowledged the drain", summary.probers);
+    let acknowledged = summary.acknowledged_probers.min(summary.probers);
+    let mut text =
+        format!("{acknowledged} of {} load balancers have acknowledged the drain", summary.probers);
     let mut named = summary.waiting_for.iter().take(NAMED).map(|name| short(name));
     let Some(first) = named.next() else {
-        return text + "; waiting until the interval of --told-interval has passed";
+        return text + "; waiting until the interval of --ack-interval has passed";
     };
     text.push_str("; waiting for ");
     text.push_str(&first);
@@ -165,7 +167,8 @@ fn waiting(summary: &DrainSummary) -> String {
         text.push_str(", ");
         text.push_str(&name);
     }
-    let others = summary.probers.saturating_sub(told).max(summary.waiting_for.len()).saturating_sub(NAMED);
+    let others =
+        summary.probers.saturating_sub(acknowledged).max(summary.waiting_for.len()).saturating_sub(NAMED);
     if others > 0 {
         // Writing to a String does not fail.
         let _ = write!(text, " and {others} more");

@@ -6,7 +6,7 @@ use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::ReadNode;
 use nodegate_agent_client::DrainSummary;
 use nodegate_readiness::Verdict;
-use nodegate_readiness::probers::ToldSettings;
+use nodegate_readiness::probers::AckSettings;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ fn summary() -> DrainSummary {
         verdict: Some(Verdict::Draining),
         since_ms: 1000,
         stale: false,
-        told: Some(false),
-        told_ready: Some(false),
+        acknowledged: Some(false),
+        acknowledged_ready: Some(false),
         released: Some(false),
-        told_probers: 1,
+        acknowledged_probers: 1,
         probers: 2,
         needs_ms: None,
         waiting_for: vec!["10.0.0.6 (lb2) /health".to_owned()],
@@ -31,7 +31,7 @@ fn summary() -> DrainSummary {
         not_known_code: None,
         balancers: false,
         host: None,
-        settings: ToldSettings::default(),
+        settings: AckSettings::default(),
     }
 }
 
@@ -47,10 +47,10 @@ fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentReply {
 
 fn limits() -> Limits {
     Limits {
-        evict_when: EvictWhen::Told,
+        evict_when: EvictWhen::Acknowledged,
         hold: HoldMode::All,
         max_hold: Duration::from_mins(1),
-        told_unknown_hold: Duration::from_secs(30),
+        unknown_hold: Duration::from_secs(30),
     }
 }
 
@@ -103,8 +103,8 @@ fn pods_without_traffic_are_free() {
 }
 
 #[test]
-fn told_ends_a_hold() {
-    assert_eq!(outcome(&said(|s| s.told = Some(true)), 1), (Answer::Allowed, Why::TOLD));
+fn the_acknowledgement_ends_a_hold() {
+    assert_eq!(outcome(&said(|s| s.acknowledged = Some(true)), 1), (Answer::Allowed, Why::ACKNOWLEDGED));
     let waiting = said(|_| {});
     assert_eq!(outcome(&waiting, 1), denied(Why::WAITING, true));
     assert_eq!(outcome(&waiting, 10), denied(Why::WAITING, false));
@@ -117,10 +117,10 @@ fn told_ends_a_hold() {
     );
     let many = said(|s| (s.probers, s.waiting_for) = (7, ["a", "b", "c", "d"].map(str::to_owned).into()));
     assert!(after(&many, 1).message.contains("waiting for a, b, c and 3 more; without"));
-    // The agent's own date counts if it is older, and told counts for more than any date.
+    // The agent's own date counts if it is older, and acknowledged counts for more than any date.
     assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNACKNOWLEDGED, Why::MAX_HOLD));
-    let told_late = said(|s| (s.since_ms, s.told) = (3_600_000, Some(true)));
-    assert_eq!(outcome(&told_late, 90), (Answer::Allowed, Why::TOLD));
+    let acknowledged_late = said(|s| (s.since_ms, s.acknowledged) = (3_600_000, Some(true)));
+    assert_eq!(outcome(&acknowledged_late, 90), (Answer::Allowed, Why::ACKNOWLEDGED));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn missing_probers_hold_only_where_they_are_required() {
     for code in ["no_probers", "too_few"] {
         let without_probers = |change: fn(&mut DrainSummary)| {
             said(|s| {
-                (s.told, s.not_known_code, s.probers) = (None, Some(code.to_owned()), 0);
+                (s.acknowledged, s.not_known_code, s.probers) = (None, Some(code.to_owned()), 0);
                 change(s);
             })
         };
@@ -153,13 +153,13 @@ fn missing_probers_hold_only_where_they_are_required() {
 }
 
 #[test]
-fn an_unknown_told_holds_for_half_a_minute() {
+fn an_unknown_acknowledgement_holds_for_half_a_minute() {
     let listening = said(|s| {
-        (s.told, s.not_known_code) = (None, Some("listening".to_owned()));
+        (s.acknowledged, s.not_known_code) = (None, Some("listening".to_owned()));
         s.not_known = Some("the agent has listened for 3 s".to_owned());
     });
     assert_eq!(after(&listening, 3).message, "node worker-1: the agent has listened for 3 s");
-    let misconfigured = said(|s| (s.told, s.verdict) = (None, None));
+    let misconfigured = said(|s| (s.acknowledged, s.verdict) = (None, None));
     let stale = said(|s| s.stale = true);
     let (silent, wrong) =
         (AgentReply::NoReply("refused".to_owned()), AgentReply::WrongAgent("another".to_owned()));
@@ -195,18 +195,19 @@ fn annotations_select_pods_and_events() {
         let decision = decide_at(SECOND * seconds, annotation, agent, &Limits { hold, ..limits() });
         (decision.answer, decision.why)
     };
-    let (waiting, told) = (said(|_| {}), said(|s| (s.told, s.released) = (Some(true), Some(false))));
-    let free = said(|s| (s.told, s.released) = (Some(true), Some(true)));
-    let unknown = said(|s| (s.told, s.released) = (Some(true), None));
+    let (waiting, acknowledged) =
+        (said(|_| {}), said(|s| (s.acknowledged, s.released) = (Some(true), Some(false))));
+    let free = said(|s| (s.acknowledged, s.released) = (Some(true), Some(true)));
+    let unknown = said(|s| (s.acknowledged, s.released) = (Some(true), None));
     let (now, released) = (Some(EvictWhen::Now), Some(EvictWhen::Released));
     assert_eq!(decide_as(now, HoldMode::All, &waiting, 1), (Answer::Allowed, Why::ANNOTATED_NOW));
     assert_eq!(decide_as(None, HoldMode::Annotated, &waiting, 1), (Answer::Allowed, Why::NOT_ANNOTATED));
     assert_eq!(
-        decide_as(Some(EvictWhen::Told), HoldMode::Annotated, &waiting, 1),
+        decide_as(Some(EvictWhen::Acknowledged), HoldMode::Annotated, &waiting, 1),
         denied(Why::WAITING, true)
     );
-    assert_eq!(decide_as(released, HoldMode::All, &told, 1), denied(Why::SESSIONS, true));
-    assert_eq!(decide_as(released, HoldMode::All, &told, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
+    assert_eq!(decide_as(released, HoldMode::All, &acknowledged, 1), denied(Why::SESSIONS, true));
+    assert_eq!(decide_as(released, HoldMode::All, &acknowledged, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
     assert_eq!(decide_as(released, HoldMode::All, &free, 1), (Answer::Allowed, Why::RELEASED));
     assert_eq!(decide_as(released, HoldMode::All, &unknown, 30), (UNACKNOWLEDGED, Why::NOT_KNOWN));
 }
@@ -266,15 +267,15 @@ prop_compose! {
         verdict in prop_oneof![Just(None), Just(Some(Verdict::Ready)), Just(Some(Verdict::Draining)), Just(Some(Verdict::NotReady))],
         since_ms in prop_oneof![0..200_000_u64, any::<u64>()],
         (stale, balancers, demanded) in any::<(bool, bool, bool)>(),
-        told: Option<bool>,
+        acknowledged: Option<bool>,
         released: Option<bool>,
-        (told_probers, probers) in any::<(usize, usize)>(),
+        (acknowledged_probers, probers) in any::<(usize, usize)>(),
         waiting_for in prop::collection::vec(".{0,300}", 0..9),
         not_known in prop::option::of(".{0,600}"),
         code in prop::option::of("no_probers|too_few|listening|stale|.{0,9}"),
     ) -> DrainSummary {
-        let settings = ToldSettings { probers: demanded.then_some(2), ..ToldSettings::default() };
-        DrainSummary { verdict, since_ms, stale, told, released, told_probers, probers, waiting_for, not_known,
+        let settings = AckSettings { probers: demanded.then_some(2), ..AckSettings::default() };
+        DrainSummary { verdict, since_ms, stale, acknowledged, released, acknowledged_probers, probers, waiting_for, not_known,
             not_known_code: code, balancers, settings, ..summary() }
     }
 }
@@ -289,17 +290,17 @@ fn any_reply() -> impl Strategy<Value = AgentReply> {
 }
 
 fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
-    prop::option::of(prop::sample::select(vec![EvictWhen::Told, EvictWhen::Released, EvictWhen::Now]))
+    prop::option::of(prop::sample::select(vec![EvictWhen::Acknowledged, EvictWhen::Released, EvictWhen::Now]))
 }
 
 prop_compose! {
     fn any_limits()(hold in any::<bool>(), max in 1..300_u64, unknown in 0..300_u64,
         when in any::<bool>()) -> Limits {
         Limits {
-            evict_when: if when { EvictWhen::Told } else { EvictWhen::Released },
+            evict_when: if when { EvictWhen::Acknowledged } else { EvictWhen::Released },
             hold: if hold { HoldMode::All } else { HoldMode::Annotated },
             max_hold: Duration::from_secs(max),
-            told_unknown_hold: Duration::from_secs(unknown.min(max)),
+            unknown_hold: Duration::from_secs(unknown.min(max)),
         }
     }
 }
@@ -322,11 +323,11 @@ proptest! {
     }
 
     #[test]
-    fn told_is_never_held(agent in any_summary(), limits in any_limits(), ms in 0..700_000_u64) {
-        let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, told: Some(true), ..agent };
+    fn the_acknowledgement_is_never_held(agent in any_summary(), limits in any_limits(), ms in 0..700_000_u64) {
+        let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, acknowledged: Some(true), ..agent };
         let agent = AgentReply::Summary(Box::new(out));
-        let decision = decide_at(Duration::from_millis(ms), Some(EvictWhen::Told), &agent, &limits);
-        prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::TOLD));
+        let decision = decide_at(Duration::from_millis(ms), Some(EvictWhen::Acknowledged), &agent, &limits);
+        prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::ACKNOWLEDGED));
     }
 
     /// Only a known reason lets an eviction go on without a message.
@@ -340,8 +341,8 @@ proptest! {
         let is_safe = match (&agent, decision.why) {
             (_, Why::ANNOTATED_NOW) => annotation == Some(EvictWhen::Now),
             (_, Why::NOT_ANNOTATED) => annotation.is_none() && limits.hold == HoldMode::Annotated,
-            (AgentReply::Summary(said), Why::TOLD | Why::RELEASED) => said.told == Some(true) && !said.stale,
-            (AgentReply::Summary(said), Why::NO_PROBERS) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
+            (AgentReply::Summary(said), Why::ACKNOWLEDGED | Why::RELEASED) => said.acknowledged == Some(true) && !said.stale,
+            (AgentReply::Summary(said), Why::NO_PROBERS) => !said.balancers && said.settings.probers.is_none() && said.acknowledged.is_none(),
             _ => false,
         };
         prop_assert!(is_safe, "{decision:?} of {agent:?}");

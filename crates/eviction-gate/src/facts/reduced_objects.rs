@@ -77,7 +77,10 @@ fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
     let parsed = EvictWhen::of(word);
     if parsed.is_none() {
         let value = sanitize_short(word, 64);
-        tracing::debug!(value, "the annotation {EVICT_WHEN} takes told, released or now; ignoring it");
+        tracing::debug!(
+            value,
+            "the annotation {EVICT_WHEN} takes acknowledged, released or now; ignoring it"
+        );
     }
     parsed
 }
@@ -189,9 +192,11 @@ mod tests {
         assert!(!read(json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet"}]}})).is_daemon);
         assert!(read(json!({"metadata": {"annotations": {MIRROR: "x"}}})).is_mirror);
         assert!(read(json!({"metadata": {"deletionTimestamp": "2026-11-23T00:00:00Z"}})).is_terminating);
-        for (word, evict_when) in
-            [("told", Some(EvictWhen::Told)), ("now ", Some(EvictWhen::Now)), ("tolled", None)]
-        {
+        for (word, evict_when) in [
+            ("acknowledged", Some(EvictWhen::Acknowledged)),
+            ("now ", Some(EvictWhen::Now)),
+            ("acknowlegded", None),
+        ] {
             assert_eq!(read(json!({"metadata": {"annotations": {EVICT_WHEN: word}}})).evict_when, evict_when);
         }
     }

@@ -80,7 +80,6 @@ fn name(text: &str) -> Result<String, &'static str> {
 pub(super) const REMOVED: Removed = Removed::new(
     "NODEGATE_GATE",
     &[
-        ("unknown-hold", "use --told-unknown-hold"),
         ("max-hold-released", "--max-hold is for all pods"),
         ("service", "use --name"),
         ("app", "the gate's pods have the label app.kubernetes.io/name=nodegate-eviction-gate"),

@@ -34,9 +34,9 @@ impl Program for Args {
 
     fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
         let source = source(&self, mistakes);
-        let unknown = self.limits.told_unknown_hold;
+        let unknown = self.limits.unknown_hold;
         if unknown > self.limits.max_hold {
-            mistakes.value("told-unknown-hold", shown(unknown), "takes at most --max-hold");
+            mistakes.value("unknown-hold", shown(unknown), "takes at most --max-hold");
         }
         Box::new(|| block_on(run(self, source, Times::new())))
     }

@@ -44,7 +44,7 @@ pub(crate) fn configuration() -> Value {
 /// Returns the reply of the node's agent during a drain that one of two balancers has acknowledged.
 pub(crate) fn draining(uid: &str) -> Value {
     json!({"node": NODE, "uid": uid, "start_id": "5eed", "verdict": "draining", "since_ms": 1000, "stale": false,
-        "told": false, "told_ready": false, "released": false, "told_probers": 1, "probers": 2,
+        "acknowledged": false, "acknowledged_ready": false, "released": false, "acknowledged_probers": 1, "probers": 2,
         "waiting_for": ["10.0.0.6 (lb2) /health"], "balancers": false,
         "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}})
 }

@@ -13,7 +13,6 @@ fn every_wrong_setting_is_named() {
             "--agent-port=0",
             "--tls-cert-file=x",
             "--namespace=../x",
-            "--unknown-hold=3s",
         ])
         .env("NODEGATE_GATE_HOLD", "some")
         .output()
@@ -22,13 +21,12 @@ fn every_wrong_setting_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     for line in [
         "--drain-on (NODEGATE_GATE_DRAIN_ON) \"cordon\": takes unschedulable,",
-        "--evict-when (NODEGATE_GATE_EVICT_WHEN) \"soon\": takes told or released",
+        "--evict-when (NODEGATE_GATE_EVICT_WHEN) \"soon\": takes acknowledged or released",
         "--agent-port (NODEGATE_GATE_AGENT_PORT) \"0\": takes 1 to 65535",
         "--hold (NODEGATE_GATE_HOLD) \"some\": takes all or annotated",
         "--namespace (NODEGATE_GATE_NAMESPACE) \"../x\": takes the name of an object",
-        "--told-unknown-hold (NODEGATE_GATE_TOLD_UNKNOWN_HOLD) \"30s\": takes at most --max-hold",
+        "--unknown-hold (NODEGATE_GATE_UNKNOWN_HOLD) \"30s\": takes at most --max-hold",
         "--tls-cert-file and --tls-key-file: one of them is missing",
-        "--unknown-hold (NODEGATE_GATE_UNKNOWN_HOLD) was removed: use --told-unknown-hold",
     ] {
         assert!(said.contains(line), "{line}\nis not in\n{said}");
     }

@@ -19,7 +19,7 @@ fn denied(evicted: &Evicted, says: &str) {
 }
 
 #[test]
-fn an_eviction_waits_for_told() {
+fn an_eviction_waits_for_the_acknowledgement() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     lab.sim().cordon(NODE);
@@ -29,10 +29,10 @@ fn an_eviction_waits_for_told() {
     assert_eq!(first.retry_after.as_deref(), Some("1"));
     gate.wait_for("holding an eviction");
     assert!(lab.sim().get("pods", "default", "p").is_some());
-    lab.agent_says(|said| said["told"] = json!(true));
+    lab.agent_says(|said| said["acknowledged"] = json!(true));
     allowed(&lab.evict("p"));
     gate.wait_for("a held eviction goes on");
-    gate.wait_for_reviews("allowed", "told", 1);
+    gate.wait_for_reviews("allowed", "acknowledged", 1);
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 1);
     // Back in the pool: the next drain must be acknowledged again.
     lab.sim().uncordon(NODE);
@@ -45,7 +45,7 @@ fn an_eviction_waits_for_told() {
 #[test]
 fn a_drain_is_not_held_beyond_its_limit() {
     let lab = Lab::new();
-    let gate = lab.gate(&["--max-hold=5s", "--told-unknown-hold=1s"]);
+    let gate = lab.gate(&["--max-hold=5s", "--unknown-hold=1s"]);
     lab.sim().cordon(NODE);
     for name in ["p", "q"] {
         lab.pod(name);
@@ -60,7 +60,7 @@ fn a_drain_is_not_held_beyond_its_limit() {
     until("the Event", || (lab.events().len() == 1).then_some(()));
     // By the agent's own date, a replica that has just been started agrees.
     drop(gate);
-    let gate = lab.start_gate(&["--max-hold=5s", "--told-unknown-hold=1s"]);
+    let gate = lab.start_gate(&["--max-hold=5s", "--unknown-hold=1s"]);
     lab.agent_says(|said| said["since_ms"] = json!(5001));
     gate.wait_for("started");
     until("the new replica", || (gate.page("/readyz").status == 200).then_some(()));
@@ -80,10 +80,10 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     denied(&lab.evict_dry("p"), "1 of 2");
     lab.agent_says(|said| said["since_ms"] = json!(61_000));
     assert!(lab.evict_dry("p").warning.is_some());
-    lab.agent_says(|said| said["told"] = json!(true));
+    lab.agent_says(|said| said["acknowledged"] = json!(true));
     allowed(&lab.evict_dry("p"));
     assert!(lab.sim().get("pods", "default", "p").is_some());
-    gate.wait_for_reviews("allowed", "told", 1);
+    gate.wait_for_reviews("allowed", "acknowledged", 1);
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 0);
     assert_eq!(lab.events(), [""; 0]);
     assert!(!gate.log().contains("holding an eviction"));
@@ -112,9 +112,9 @@ fn an_agent_that_cant_be_used_holds() {
 #[test]
 fn a_real_agent_replies_like_the_canned_ones() {
     let lab = Lab::with(|builder| builder.kubelets(true));
-    let agent = lab.cluster.ready_agent(&["--told-probers=1"]);
+    let agent = lab.cluster.ready_agent(&["--ack-probers=1"]);
     let port = format!("--agent-port={}", agent.address().port());
-    let gate = lab.gate(&[&port, "--told-unknown-hold=3s"]);
+    let gate = lab.gate(&[&port, "--unknown-hold=3s"]);
     lab.pod("p");
     lab.sim().cordon(NODE);
     agent.wait_for("the cordon", |reply| reply.status == 503);

@@ -1,7 +1,7 @@
 //! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
 use super::ClusterArgs;
-use nodegate_agent_client::{TIMES, ToldArgs};
+use nodegate_agent_client::{AckArgs, TIMES};
 use nodegate_program::{choice, number};
 use nodegate_readiness::probers::Goal;
 
@@ -19,10 +19,10 @@ pub(crate) struct DrainArgs {
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "nodes")]
     pub(crate) selector: Option<String>,
 
-    /// State to wait for before pods are evicted: told that the node is out, or released: told, and no
-    /// session is left
-    #[arg(long = "for", value_name = "told|released", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released)]))]
+    /// State to wait for before pods are evicted: acknowledged that the node is out, or released:
+    /// acknowledged, and no session is left
+    #[arg(long = "for", value_name = "acknowledged|released", default_value = "acknowledged")]
+    #[arg(value_parser = choice(&[("acknowledged", Goal::Acknowledged), ("released", Goal::Released)]))]
     pub(crate) goal: Goal,
 
     /// Least number of other nodes that are Ready according to their agents' fresh answers; with fewer, the
@@ -30,7 +30,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
     pub(crate) min_ready: usize,
 
-    /// Answers in a row that make a balancer take a node out; if not set, --told-fall of the agent
+    /// Answers in a row that make a balancer take a node out; if not set, --ack-fall of the agent
     #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
     pub(crate) fall: Option<u32>,
 
@@ -41,7 +41,7 @@ pub(crate) struct DrainArgs {
     pub(crate) dry_run: DryRun,
 
     #[command(flatten)]
-    pub(crate) told: ToldArgs,
+    pub(crate) acknowledged: AckArgs,
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]

@@ -7,7 +7,7 @@ pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
 pub(crate) use drain_args::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
-use nodegate_agent_client::{TIMES, ToldArgs};
+use nodegate_agent_client::{AckArgs, TIMES};
 use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name, number};
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 ///
 /// kubectl nodegate queries the agents of all nodes at once and shows one table. Nodes that need a person come
 /// first. A row says whether the node may get new traffic, why, since when, how fresh that is, how many load
-/// balancers have acknowledged it (told), and how many sessions are left.
+/// balancers have acknowledged it, and how many sessions are left.
 ///
 /// Its commands wait for the load balancers: drain cordons the node, waits until every load balancer has
 /// acknowledged the drain, and only then evicts; uncordon waits until every load balancer has acknowledged that
@@ -41,13 +41,14 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Waits until every balancer of these nodes has been told
+    /// Waits until every balancer of these nodes has acknowledged
     #[command(after_long_help = include_str!("help/wait.txt"))]
     Wait(WaitArgs),
-    /// Takes nodes out one by one: cordons, waits until every balancer has been told, and drains with kubectl
+    /// Takes nodes out one by one: cordons, waits until every balancer has acknowledged, and drains with
+    /// kubectl
     #[command(after_long_help = include_str!("help/drain.txt"))]
     Drain(DrainArgs),
-    /// Brings nodes back, and waits until every balancer has been told
+    /// Brings nodes back, and waits until every balancer has acknowledged
     #[command(after_long_help = include_str!("help/uncordon.txt"))]
     Uncordon(UncordonArgs),
 }
@@ -100,12 +101,12 @@ pub(crate) struct UncordonArgs {
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// Answers in a row that make a balancer bring a node back; if not set, --told-rise of the agent
+    /// Answers in a row that make a balancer bring a node back; if not set, --ack-rise of the agent
     #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
-    pub(crate) told: ToldArgs,
+    pub(crate) acknowledged: AckArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -129,7 +129,7 @@ impl Drain<'_> {
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
-        let wait = self.args.told.wait_for(self.args.goal, self.args.fall, None);
+        let wait = self.args.acknowledged.wait_for(self.args.goal, self.args.fall, None);
         match wait_for_one(self.agents, &wait, self.node, &self.steps).await {
             WaitEnd::Reached => Ok(()),
             WaitEnd::TimedOut => Err(DrainStopped::failed(

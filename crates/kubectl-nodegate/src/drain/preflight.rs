@@ -6,7 +6,7 @@ use crate::args::DrainArgs;
 use crate::cluster::FleetNode;
 use crate::fleet;
 use nodegate_readiness::Age;
-use nodegate_readiness::probers::{Goal, PoolChange, Told, Unknown, told};
+use nodegate_readiness::probers::{Acknowledgement, Goal, PoolChange, Unknown, acknowledged};
 
 pub(super) struct Preflight {
     pub(super) warnings: Vec<String>,
@@ -41,18 +41,19 @@ pub(super) async fn check(
 /// without a result.
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
     let status = &answer.said.status;
-    let overrides = args.told.overrides(args.fall, None);
-    let unknown = |why| DrainStopped::not_known(format!("not known whether balancers would be told: {why}"));
-    match told(status, PoolChange::of(status.verdict), &overrides) {
+    let overrides = args.acknowledged.overrides(args.fall, None);
+    let unknown =
+        |why| DrainStopped::not_known(format!("not known whether balancers would acknowledge: {why}"));
+    match acknowledged(status, PoolChange::of(status.verdict), &overrides) {
         // This may pass, but the clients that fill the table continue.
-        Told::Unknown(Unknown::Listening { overflown: true, .. }) => {
+        Acknowledgement::Unknown(Unknown::Listening { overflown: true, .. }) => {
             let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
             return Err(unknown(format!(
                 "its agent has more probers than it can remember: {overflows} probe requests found no slot; \
                  --balancers names the probers that count"
             )));
         }
-        Told::Unknown(why) if !why.is_temporary() => return Err(unknown(why.to_string())),
+        Acknowledgement::Unknown(why) if !why.is_temporary() => return Err(unknown(why.to_string())),
         _ => {}
     }
     let counts = status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some());

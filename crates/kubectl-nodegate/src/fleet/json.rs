@@ -26,7 +26,7 @@ pub(super) fn row(row: &Row) -> Value {
         .ok()
         .and_then(|answer| serde_json::from_slice(&answer.said.body).ok())
         .unwrap_or_default();
-    let told = row.told();
+    let acknowledged = row.acknowledged();
     let way = match row.said.as_ref().map(|answer| &answer.way) {
         Ok(Way::Node(_)) => json!("node"),
         Ok(Way::Proxy { .. }) => json!("proxy"),
@@ -40,9 +40,9 @@ pub(super) fn row(row: &Row) -> Value {
         "reason": row.status().and_then(|status| status.reason.as_ref()),
         "since_ms": row.since().and_then(Result::ok).map(|since| since.as_millis()),
         "stale": row.status().map(|status| status.cache.stale),
-        "told": told.map(|(told, ..)| told),
-        "probers": told.map(|(_, of, _)| of),
-        "told_known": told.map(|(.., known)| known),
+        "acknowledged": acknowledged.map(|(acknowledged, ..)| acknowledged),
+        "probers": acknowledged.map(|(_, of, _)| of),
+        "acknowledged_known": acknowledged.map(|(.., known)| known),
         "sessions": row.sessions(),
         "version": row.status().map(|status| &status.version),
         "via": way,

@@ -112,10 +112,10 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutpu
     let mut lines = Vec::new();
     for row in rows {
         let says = format!(
-            "{}  {}  told {}  sessions {}",
+            "{}  {}  acknowledged {}  sessions {}",
             row.verdict_word(),
             row.reason(),
-            row.told_text(),
+            row.acknowledged_text(),
             row.sessions_text()
         );
         if said.get(&row.node.name) == Some(&says) {

@@ -82,13 +82,14 @@ impl Row {
     }
 
     pub(super) fn need(&self) -> Need {
-        let told = self.status().and_then(|status| status.drain.as_ref()).and_then(|drain| drain.told);
+        let acknowledged =
+            self.status().and_then(|status| status.drain.as_ref()).and_then(|drain| drain.acknowledged);
         match self.verdict() {
             None => Need::Unknown,
             Some(Verdict::NotReady) => Need::NotReady,
             Some(_) if self.is_guess() => Need::Guess,
             Some(Verdict::Draining) if self.is_out_by_design() => Need::ByDesign,
-            Some(Verdict::Draining) if told == Some(true) => Need::Out,
+            Some(Verdict::Draining) if acknowledged == Some(true) => Need::Out,
             Some(Verdict::Draining) => Need::Draining,
             Some(Verdict::Ready) => Need::Ready,
         }
@@ -158,16 +159,16 @@ impl Row {
 
     /// Returns the number of probers that have acknowledged the present verdict, the number of all, and true
     /// if these are known.
-    pub(super) fn told(&self) -> Option<(usize, usize, bool)> {
+    pub(super) fn acknowledged(&self) -> Option<(usize, usize, bool)> {
         let status = self.status()?;
         let drain = status.drain.as_ref()?;
-        let (told, of) = status.told_of();
-        Some((told, of, drain.not_known.is_none()))
+        let (acknowledged, of) = status.acknowledged_of();
+        Some((acknowledged, of, drain.not_known.is_none()))
     }
 
-    pub(super) fn told_text(&self) -> String {
-        match self.told() {
-            Some((told, of, known)) => format!("{told}/{of}{}", if known { "" } else { "?" }),
+    pub(super) fn acknowledged_text(&self) -> String {
+        match self.acknowledged() {
+            Some((acknowledged, of, known)) => format!("{acknowledged}/{of}{}", if known { "" } else { "?" }),
             None => NOTHING.to_owned(),
         }
     }

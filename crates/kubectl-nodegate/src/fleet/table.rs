@@ -52,7 +52,7 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
         shortened(&row.reason(), if style.wide { usize::MAX } else { LONGEST_REASON }),
         row.since_text(),
         row.cache(),
-        row.told_text(),
+        row.acknowledged_text(),
         row.sessions_text(),
         row.status().map_or(NOTHING, |status| &status.version).to_owned(),
     ];
@@ -89,7 +89,7 @@ pub(super) fn table(rows: &[Row], style: Style) -> String {
 }
 
 pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
-    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "TOLD", "SESSIONS", "VERSION"];
+    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "ACK", "SESSIONS", "VERSION"];
     if style.wide {
         heads.extend(["ANSWERED BY", "WHY"]);
     }

@@ -30,7 +30,7 @@ fn every_wrong_flag_is_named() {
         ),
         (&["drain", "a", "--dry-run=maybe"], "--dry-run \"maybe\": takes none, client or server"),
         (&["drain", "a", "--grace-period=soon"], "--grace-period \"soon\": takes a number of seconds, or -1"),
-        (&["drain", "a", "--for=ready"], "--for \"ready\": takes told or released"),
+        (&["drain", "a", "--for=ready"], "--for \"ready\": takes acknowledged or released"),
         (&["drain"], "the following required arguments were not provided"),
         (&["wait", "a", "--fall=0"], "--fall \"0\": takes a number from 1 to 1000"),
         (&["--bogus"], "unexpected argument '--bogus'"),

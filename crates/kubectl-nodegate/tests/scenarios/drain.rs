@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scene {
     /// The number of balancers that probe and get the new verdict.
-    pub(crate) told: usize,
+    pub(crate) acknowledged: usize,
     /// The number of balancers that probe and have not got the new verdict.
     pub(crate) unresponsive: usize,
     /// The sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
@@ -45,14 +45,14 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
         prober["in_a_row_ms"] = json!(u64::from(in_a_row) * 50);
         prober
     };
-    let told = (0..scene.told).map(|number| asks(number + 1, verdict, in_a_row.max(1)));
+    let acknowledged = (0..scene.acknowledged).map(|number| asks(number + 1, verdict, in_a_row.max(1)));
     let unresponsive = (0..scene.unresponsive).map(|number| {
         let mut prober = asks(number + 101, other, 50);
         prober["in_a_row_ms"] = json!(since_ms + 5000);
         prober
     });
-    status["probers"] = told.chain(unresponsive).collect();
-    status["drain"] = json!({"told": null, "released": null, "told_ready": null, "since_ms": since_ms, "listening_ms": 900_000});
+    status["probers"] = acknowledged.chain(unresponsive).collect();
+    status["drain"] = json!({"acknowledged": null, "released": null, "acknowledged_ready": null, "since_ms": since_ms, "listening_ms": 900_000});
     if let Some(sessions) = scene.sessions {
         let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };
         status["drain"]["traffic"] = json!({"ports": [443], "established": left, "age_ms": 100});
@@ -96,7 +96,7 @@ fn steps(said: &Said, node: &str) -> Vec<String> {
 
 #[test]
 fn pods_are_evicted_after_the_balancers_acknowledged() {
-    let lab = cluster(Scene { told: 2, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 2, ..Scene::default() }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1"]);
     assert_eq!(said.code, Some(0), "{said:#?}");
     assert!(said.out.starts_with(&format!("cluster: context sim, server {}", lab.sim.url())), "{said:#?}");
@@ -109,8 +109,8 @@ fn pods_are_evicted_after_the_balancers_acknowledged() {
     };
     let order = [
         at("cordoned"),
-        at("told     10.0.0.1 /health: "),
-        at("told after "),
+        at("acknowledged  10.0.0.1 /health: "),
+        at("acknowledged after "),
         at("kubectl drain worker-1 --ignore-daemonsets"),
         at("drained"),
     ];
@@ -130,7 +130,7 @@ fn pods_are_evicted_after_the_balancers_acknowledged() {
 
 #[test]
 fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let untouched = |said: &Said, code: i32, why: &str| {
         assert_eq!(said.code, Some(code), "{said:#?}");
         assert!(said.out.contains(why) && said.out.contains("nothing was done to it"), "{said:#?}");
@@ -163,7 +163,7 @@ fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
 
 #[test]
 fn min_ready_refuses_and_the_last_ready_node_is_a_warning() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
+    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
     let refused = lab.run(&["drain", "worker-1", "--min-ready=3"]);
     assert!(
         refused.code == Some(1) && refused.out.contains("refused: 2 other nodes are Ready, --min-ready=3")
@@ -187,13 +187,14 @@ fn min_ready_refuses_and_the_last_ready_node_is_a_warning() {
 }
 
 #[test]
-fn no_pod_is_evicted_before_every_balancer_is_told() {
-    let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+fn no_pod_is_evicted_before_every_balancer_has_acknowledged() {
+    let lab =
+        cluster(Scene { acknowledged: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1", "--timeout=2s"]);
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
     for part in [
-        "not told after 2 s: 10.0.0.101 /health (told 0 of 4 times",
+        "not acknowledged after 2 s: 10.0.0.101 /health (got it 0 of 4 times",
         "it is left cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go on \
          without waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim",
     ] {
@@ -203,7 +204,7 @@ fn no_pod_is_evicted_before_every_balancer_is_told() {
 
 #[test]
 fn kubectls_refusal_comes_before_the_cordon() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     add_pod(&lab.sim, "bare", "worker-1", false);
     let refused = lab.run(&["drain", "worker-1"]);
     assert_eq!(refused.code, Some(1), "{refused:#?}");
@@ -222,7 +223,8 @@ fn kubectls_refusal_comes_before_the_cordon() {
 
 #[test]
 fn an_interrupted_drain_says_how_the_node_is_left() {
-    let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab =
+        cluster(Scene { acknowledged: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
         lab.sim.uncordon("worker-1");
         let mut child = lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -239,7 +241,7 @@ fn an_interrupted_drain_says_how_the_node_is_left() {
 /// After an unreadable answer the plugin does not know if the node was cordoned; after a refusal it does.
 #[test]
 fn a_failed_cordon_says_whether_the_node_was_changed() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let scope = || FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
     for (effect, left) in [
         (Effect::Forbidden, "nothing was done to it\n"),
@@ -258,7 +260,7 @@ fn a_failed_cordon_says_whether_the_node_was_changed() {
 
 #[test]
 fn a_signal_during_the_eviction_ends_kubectl_too() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let mut pod = lab.sim.get("pods", "default", "app").unwrap();
     pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
     lab.sim.apply(pod).unwrap();

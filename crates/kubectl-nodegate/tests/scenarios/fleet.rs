@@ -14,16 +14,16 @@ fn one_of_each() -> Lab {
         prober("10.0.0.5", "draining", 5, Some(true)),
         prober("10.0.0.6", "draining", 1, Some(false))
     ]);
-    waiting["drain"]["told"] = json!(false);
+    waiting["drain"]["acknowledged"] = json!(false);
     waiting["drain"]["waiting_for"] =
-        json!([{"prober": "10.0.0.6", "question": "/health", "why": "told 1 of 4 times"}]);
+        json!([{"prober": "10.0.0.6", "question": "/health", "why": "got it 1 of 4 times"}]);
     waiting["drain"]["traffic"] = json!({"ports": [443], "established": 14, "age_ms": 500});
     waiting["host"] = json!({"shutdown": false, "lock": false});
     let mut stale = ready("worker-3");
     stale["cache"]["stale"] = json!(true);
     stale["cache"]["age_ms"] = json!(240_000);
     stale["reason"] = json!("CacheStale");
-    stale["probers"][0]["told"] = json!(null);
+    stale["probers"][0]["acknowledged"] = json!(null);
     stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
     stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
     let mut unprobed = ready("worker-5");
@@ -132,7 +132,7 @@ fn json_has_the_whole_status_of_each_agent() {
     };
     let waiting = row("worker-2");
     assert_eq!(
-        (&waiting["verdict"], &waiting["told"], &waiting["probers"]),
+        (&waiting["verdict"], &waiting["acknowledged"], &waiting["probers"]),
         (&json!("draining"), &json!(1), &json!(2))
     );
     assert_eq!((&waiting["sessions"], &waiting["via"]), (&json!(14), &json!("node")));
@@ -229,11 +229,11 @@ fn a_pipe_gets_a_line_for_each_change() {
     next("2 nodes: 2 Ready");
     lab.crowd.now("b", says(&out("b", "draining", "Unschedulable", 0)));
     let line = next("Draining");
-    assert!(line.ends_with("b  Draining  Unschedulable  told 1/1  sessions -"), "{line}");
+    assert!(line.ends_with("b  Draining  Unschedulable  got it 1/1  sessions -"), "{line}");
     assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
     lab.crowd.now("b", Behaviour::Closes);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
-    next("b  Unknown  closed without an answer  told -  sessions -");
+    next("b  Unknown  closed without an answer  acknowledged -  sessions -");
     drop(lines);
     // The program ends when its stdout is closed.
     lab.crowd.now("b", says(&ready("b")));

@@ -13,7 +13,8 @@ struct Noted {
 
 impl Noted {
     fn new() -> Self {
-        let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
+        let lab =
+            cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
         let bin = lab.dir.path().join("noting");
         std::fs::create_dir(&bin).unwrap();
         let words = lab.dir.path().join("words");
@@ -82,7 +83,8 @@ fn a_drain_selects_nodes_by_labels() {
 
 #[test]
 fn a_dry_run_shows_every_step_and_changes_nothing() {
-    let lab = cluster(Scene { told: 2, sessions: Some(15), ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab =
+        cluster(Scene { acknowledged: 2, sessions: Some(15), ..Scene::default() }, &["worker-1", "worker-2"]);
     for (how, pods) in [
         ("client", "evicting pod default/app (dry run)"),
         ("server", "evicting pod default/app (server dry run)"),

@@ -150,17 +150,17 @@ pub(crate) fn ready(node: &str) -> Value {
         "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"},
         "checks": [{"name": "node_ready", "default": true, "active": true, "passed": true, "verdict": "ready", "age_ms": 3000, "duration_ms": 0}],
         "probers": [prober("10.0.0.5", "ready", 3, Some(true))],
-        "drain": {"told": false, "released": false, "told_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000},
+        "drain": {"acknowledged": false, "released": false, "acknowledged_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000},
         "flips": [],
     })
 }
 
 /// Returns a balancer that probes every 500 ms.
-pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, told: Option<bool>) -> Value {
+pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: Option<bool>) -> Value {
     json!({
         "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
         "first_ms": 60_000, "last_ms": 300, "interval_ms": 500, "code": if verdict == "ready" { 200 } else { 503 },
-        "verdict": verdict, "in_a_row": in_a_row, "in_a_row_ms": 500 * in_a_row, "told": told,
+        "verdict": verdict, "in_a_row": in_a_row, "in_a_row_ms": 500 * in_a_row, "acknowledged": acknowledged,
     })
 }
 
@@ -176,8 +176,8 @@ pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Valu
     status["flips"] = json!([{"at_unix_ms": flip, "from": "ready", "to": verdict, "reason": reason}]);
     status["probers"] = json!([prober("10.0.0.5", verdict, 8, Some(true))]);
     status["drain"]["since_ms"] = json!(seconds * 1000);
-    status["drain"]["told"] = json!(true);
-    status["drain"]["told_ready"] = json!(false);
+    status["drain"]["acknowledged"] = json!(true);
+    status["drain"]["acknowledged_ready"] = json!(false);
     status
 }
 

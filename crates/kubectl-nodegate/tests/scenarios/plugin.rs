@@ -34,7 +34,7 @@ fn check(lab: &Lab, program: &str) -> String {
     assert_eq!(wrong.code, Some(3), "its exit code is kubectl's: {wrong:#?}");
     for (words, offers) in [
         (&[""][..], "drain\nuncordon\nwait\na\n:4\n"),
-        (&["drain", "--for=told", "--context", "sim", ""], "a\n:4\n"),
+        (&["drain", "--for=acknowledged", "--context", "sim", ""], "a\n:4\n"),
     ] {
         let completed = kubectl(lab, program, &[&["__completeNoDesc", "nodegate"], words].concat());
         assert_eq!((completed.code, completed.out.as_str()), (Some(0), offers), "{completed:#?}");

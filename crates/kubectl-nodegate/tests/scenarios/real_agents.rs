@@ -39,5 +39,5 @@ fn a_real_agent_answers_like_the_canned_ones() {
         assert!(real.get(key).is_some(), "no {key} in {real}");
     }
     // After a few seconds an agent does not know its probers yet.
-    assert_eq!(document["nodes"][0]["told_known"], false);
+    assert_eq!(document["nodes"][0]["acknowledged_known"], false);
 }

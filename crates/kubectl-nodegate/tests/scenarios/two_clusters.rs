@@ -8,11 +8,11 @@ use serde_json::json;
 /// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
 /// the same names, and its agents' answers look like a completed drain.
 fn production() -> Lab {
-    let prod = cluster(Scene { told: 3, ..Scene::default() }, &["new1", "new2"]);
+    let prod = cluster(Scene { acknowledged: 3, ..Scene::default() }, &["new1", "new2"]);
     for node in ["new1", "new2"] {
-        let mut told = out(node, "draining", "Unschedulable", 60);
-        told["uid"] = json!("uid-in-staging");
-        prod.crowd.now(node, says(&told));
+        let mut status = out(node, "draining", "Unschedulable", 60);
+        status["uid"] = json!("uid-in-staging");
+        prod.crowd.now(node, says(&status));
     }
     prod
 }
@@ -54,7 +54,7 @@ fn another_clusters_agent_drains_nothing() {
     assert!(prod.run(&["-o", "wide"]).row("new1").contains(&stranger));
     let waited = prod.run(&["wait", "new1", "--timeout=1s"]);
     assert!(waited.code == Some(3) && waited.out.contains(&stranger), "{waited:#?}");
-    assert!(!waited.out.contains("told after"), "{waited:#?}");
+    assert!(!waited.out.contains("acknowledged after"), "{waited:#?}");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_api_server_reaches_the_agent_behind_a_strangers_address() {
     let prod = production();
     // The pod's address is not the node's.
     let own = prod.crowd.nodes().nth(1).unwrap().1;
-    prod.crowd.now("new2", follows(&prod.sim, "new1", Scene { told: 2, ..Scene::default() }));
+    prod.crowd.now("new2", follows(&prod.sim, "new1", Scene { acknowledged: 2, ..Scene::default() }));
     let mut pod = prod.sim.get("pods", NAMESPACE, "nodegate-new1").unwrap();
     pod["status"]["podIP"] = json!(own.to_string());
     prod.sim.apply(pod).unwrap();

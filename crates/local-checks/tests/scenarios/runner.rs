@@ -100,7 +100,7 @@ async fn slow_runs_skip_intervals_instead_of_piling_up() {
 #[tokio::test(start_paused = true)]
 async fn rise_and_fall_count_runs() {
     let script = [true, false, true, false, false, true, true, true];
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (tell, mut received) = mpsc::unbounded_channel();
     let (check, _) = Scripted::check(move |run| {
         let _ = tell.send(run);
         if *script.get(run).unwrap_or(&true) { Outcome::Pass } else { fail("HTTP 503") }
@@ -110,7 +110,7 @@ async fn rise_and_fall_count_runs() {
     let world = World::start(&LocalChecks::none().with("x", timing, check), &Handle::current(), &["x"]);
     let mut shown = Vec::new();
     for _ in script {
-        told.recv().await.unwrap();
+        received.recv().await.unwrap();
         sleep(Duration::from_millis(1)).await;
         shown.push(world.outcome("x").unwrap().passed());
     }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_told_but_not_for_what_is_meant() {
+    fn reasons_are_given_but_not_for_what_is_meant() {
         let problems = [
             ("protocol", true, "port 53 is\nnot TCP"),
             (INTENDED, true, "meant"),

@@ -34,11 +34,11 @@ struct Scene {
 }
 
 fn waiting() -> Act {
-    answer("504 Gateway Timeout", "not told within 5 s\n")
+    answer("504 Gateway Timeout", "not acknowledged within 5 s\n")
 }
 
-fn told() -> Act {
-    answer("200 OK", "told: 2 balancers\n")
+fn acknowledged() -> Act {
+    answer("200 OK", "acknowledged: 2 balancers\n")
 }
 
 impl Scene {
@@ -111,20 +111,20 @@ impl Scene {
 }
 
 #[test]
-fn a_shutdown_waits_until_the_agent_says_that_all_are_told() {
+fn a_shutdown_waits_until_the_agent_says_that_all_have_acknowledged() {
     let scene = Scene::begin();
     scene.logind.prepare(true, true);
     scene.until("the file", || scene.is_down());
-    // Not told yet, an agent whose successor listens, and too many requests at once.
+    // Not acknowledged yet, an agent whose successor listens, and too many requests at once.
     for act in ["504 Gateway Timeout", "307 Temporary Redirect", "429 Too Many Requests"] {
         scene.agent.now(answer(act, ""));
         let asked = scene.agent.asked();
         scene.until("more questions", || scene.agent.asked() > asked + 2);
         assert_eq!(scene.logind.host().locks(), 1, "{act}: {}", scene.log());
     }
-    scene.agent.now(told());
+    scene.agent.now(acknowledged());
     scene.lets_go();
-    assert!(scene.log().contains("the agent says: told: 2 balancers; letting the shutdown go on"));
+    assert!(scene.log().contains("the agent says: acknowledged: 2 balancers; letting the shutdown go on"));
 }
 
 #[test]
@@ -141,18 +141,18 @@ fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
 /// systemd 252 sends a signal of a cancelled shutdown, systemd 257 sends none. The lock may be gone by then.
 #[test]
 fn a_cancelled_shutdown_brings_the_node_back_and_the_lock_again() {
-    for (says_so, act) in [(true, waiting()), (false, waiting()), (false, told())] {
+    for (says_so, act) in [(true, waiting()), (false, waiting()), (false, acknowledged())] {
         let scene = Scene::begin();
-        let is_told = matches!(&act, Act::Say(text) if text.contains("200 OK"));
+        let is_acknowledged = matches!(&act, Act::Say(text) if text.contains("200 OK"));
         scene.agent.now(act);
         scene.logind.prepare(true, true);
         scene.until("the file", || scene.is_down());
-        if is_told {
+        if is_acknowledged {
             scene.lets_go();
         }
         scene.logind.prepare(false, says_so);
         scene.holds("45000");
-        let before = usize::from(!is_told);
+        let before = usize::from(!is_acknowledged);
         assert_eq!(scene.logind.host().held_before, [0, before], "a new lock before the old one ends");
     }
 }
@@ -205,7 +205,7 @@ fn the_delay_is_read_at_each_signal_and_bounds_the_wait() {
     scene.logind.host().delay_usec = 3_000_000;
     scene.logind.prepare(true, true);
     scene.lets_go();
-    assert!(scene.log().contains("not every load balancer was told in time"), "{}", scene.log());
+    assert!(scene.log().contains("not every load balancer had acknowledged in time"), "{}", scene.log());
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_program_that_ends_leaves_no_signal_behind_on_a_host_that_stays_up() {
 
 /// `systemctl start reboot.target` asks no logind.
 #[test]
-fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_are_told() {
+fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_have_acknowledged() {
     let mut scene = Scene::begin();
     scene.logind.host().state = "stopping";
     let program = scene.program.take().unwrap();
@@ -226,16 +226,16 @@ fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_are_told() {
     scene.until("the file", || scene.is_down());
     let asked = scene.agent.asked();
     scene.until("another question", || scene.agent.asked() > asked + 1);
-    scene.agent.now(told());
+    scene.agent.now(acknowledged());
     until("the end", || {
         let state = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
         (state.is_empty() || state.contains(") Z ")).then_some(())
     });
-    assert!(scene.is_down() && scene.log().contains("told: 2 balancers"), "{}", scene.log());
+    assert!(scene.is_down() && scene.log().contains("acknowledged: 2 balancers"), "{}", scene.log());
 }
 
-const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","since_ms":1,"stale":false,"told":false,
-    "told_ready":true,"released":false,"told_probers":2,"probers":2,"needs_ms":8000,"waiting_for":[],
+const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","since_ms":1,"stale":false,"acknowledged":false,
+    "acknowledged_ready":true,"released":false,"acknowledged_probers":2,"probers":2,"needs_ms":8000,"waiting_for":[],
     "host":{"shutdown":false,"lock":true,"delay_ms":45000},
     "settings":{"fall":3,"rise":2,"interval_ms":null,"probers":null}}"#;
 
@@ -250,17 +250,17 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
     };
     let held = "held; a shutdown is delayed by at most 45 s";
     scene.agent.now(answer("200 OK", DRAIN));
-    let agent = "says Ready; load balancers: 2, told within 8 s";
+    let agent = "says Ready; load balancers: 2, acknowledged within 8 s";
     says(
         0,
         [
             held,
             agent,
-            "waits until every load balancer is told, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
+            "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
         ],
     );
     scene.agent.now(answer("200 OK", &DRAIN.replace("8000", "46000")));
-    says(1, [held, "told within 46 s", "at most 45 s, but the slowest load balancer needs 46 s"]);
+    says(1, [held, "acknowledged within 46 s", "at most 45 s, but the slowest load balancer needs 46 s"]);
     scene.agent.now(answer(
         "200 OK",
         &DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, ""),

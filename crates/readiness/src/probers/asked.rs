@@ -137,7 +137,7 @@ impl ProbeHistory {
     /// Returns the record after another probe. An answer from before the node's last pool change does not
     /// announce the present verdict, so the row starts over. The row also starts over for a prober that was
     /// gone, because it may have restarted. It does not start over for the pool change of a Service that
-    /// leaves the answer as it is: a drained node stays told while its Services go out.
+    /// leaves the answer as it is: a drained node stays acknowledged while its Services go out.
     #[must_use]
     pub fn again(self, given: GivenAnswer, changes: PoolChangeTimes, now: Moment) -> Self {
         let gap = now.since(self.last);
@@ -197,8 +197,8 @@ impl ProbeHistory {
         Duration::from_nanos(nanos(mean) / MEAN_OF * (MEAN_OF - 1) + nanos(gap) / MEAN_OF)
     }
 
-    /// Returns the interval that counts for told: the longest mean of a minute within the last hour; `None`
-    /// until the second probe.
+    /// Returns the interval that counts for the acknowledgement: the longest mean of a minute within the last
+    /// hour; `None` until the second probe.
     pub fn longest_interval(&self, now: Moment) -> Option<Duration> {
         self.pace.longest(self.last, now).or(self.interval)
     }

@@ -2,9 +2,11 @@
 //! the probers of their paths.
 
 use super::AGENT_CHECK;
+use super::acknowledgement::{
+    AckOverrides, AckSettings, Acknowledgement, PoolChange, WaitingFor, acknowledged,
+};
 use super::asked::Standing;
 use super::record::{ProberRecord, millis};
-use super::told::{PoolChange, Told, ToldOverrides, ToldSettings, WaitingFor, told};
 use crate::check::Verdict;
 use crate::reason::Reason;
 use crate::service::NO_LOCAL_ENDPOINTS;
@@ -19,12 +21,12 @@ const COUNTED_WITHIN_MS: u64 = 10_000;
 /// The progress of a drain, by the agent's own settings. `null` means not known. Ages are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainStatus {
-    /// True if every regular prober has been told that the node is out.
-    pub told: Option<bool>,
+    /// True if every regular prober has acknowledged that the node is out.
+    pub acknowledged: Option<bool>,
     /// True if, besides, no session is left.
     pub released: Option<bool>,
-    /// True if every regular prober has been told that the node is ready again.
-    pub told_ready: Option<bool>,
+    /// True if every regular prober has acknowledged that the node is ready again.
+    pub acknowledged_ready: Option<bool>,
     /// The time since the last pool change, or since the agent began to listen.
     pub since_ms: u64,
     /// The probers that have not received the present verdict often enough.
@@ -33,15 +35,15 @@ pub struct DrainStatus {
     /// The regular clients, not of this node, whose answer no drain changes, with their requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cant_see_drains: Vec<String>,
-    /// The reason why `told` is not known, or `told_ready` on the way back.
+    /// The reason why `acknowledged` is not known, or `acknowledged_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
-    /// The reason why `released` is not known although `told` is.
+    /// The reason why `released` is not known although `acknowledged` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_not_known: Option<String>,
     /// The settings behind these conclusions.
     #[serde(default)]
-    pub settings: ToldSettings,
+    pub settings: AckSettings,
     /// The values of `--balancers`, whose probes count; absent if all probes count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balancers: Vec<String>,
@@ -73,11 +75,11 @@ pub struct ServiceStatus {
 }
 
 impl ServiceStatus {
-    /// Returns true if every regular prober of its path has been told whether it is out or back; `None` if
+    /// Returns true if every regular prober of its path has acknowledged whether it is out or back; `None` if
     /// that is not known.
-    pub fn told(&self) -> Option<bool> {
+    pub fn acknowledged(&self) -> Option<bool> {
         let drain = self.drain.as_ref()?;
-        if self.local_endpoints == 0 { drain.told } else { drain.told_ready }
+        if self.local_endpoints == 0 { drain.acknowledged } else { drain.acknowledged_ready }
     }
 }
 
@@ -111,7 +113,7 @@ impl Traffic {
 
 impl DrainStatus {
     /// Creates a status of the observations alone, without conclusions.
-    pub fn unjudged(since: Duration, listening: Duration, overflows: u64, settings: ToldSettings) -> Self {
+    pub fn unjudged(since: Duration, listening: Duration, overflows: u64, settings: AckSettings) -> Self {
         let (since_ms, listening_ms) = (millis(since), millis(listening));
         Self { since_ms, settings, listening_ms, overflows, ..Self::default() }
     }
@@ -146,27 +148,27 @@ impl Status {
         let change = PoolChange::of(self.verdict);
         let known = self.verdict.is_some() && !self.rests_on_stale_cache();
         for prober in &mut self.probers {
-            prober.told =
-                (known && prober.is_waited_for()).then(|| prober.has_been_told(change, since_ms, &settings));
+            prober.acknowledged = (known && prober.is_waited_for())
+                .then(|| prober.has_acknowledged(change, since_ms, &settings));
         }
-        let [out, ready] =
-            [PoolChange::Out, PoolChange::Back].map(|change| told(&self, change, &ToldOverrides::default()));
+        let [out, ready] = [PoolChange::Out, PoolChange::Back]
+            .map(|change| acknowledged(&self, change, &AckOverrides::default()));
         let (free, cant_see_drains) = (has_no_sessions(&self), self.cant_see_drains());
-        let hint = self.host.and_then(|host| host.hint(self.told_needs_ms())).map(Cow::Owned);
+        let hint = self.host.and_then(|host| host.hint(self.acknowledged_needs_ms())).map(Cow::Owned);
         self.hint = self.hint.take().or(hint);
         let Some(drain) = &mut self.drain else { return self };
         drain.cant_see_drains = cant_see_drains;
-        drain.told = out.is_yes();
-        drain.told_ready = ready.is_yes();
+        drain.acknowledged = out.is_yes();
+        drain.acknowledged_ready = ready.is_yes();
         (drain.released, drain.released_not_known) = match (out.is_yes(), free) {
             (Some(true), Ok(free)) => (Some(free), None),
             (Some(true), Err(why)) => (None, Some(why)),
-            (told, _) => (told, None),
+            (acknowledged, _) => (acknowledged, None),
         };
         match if change == PoolChange::Out { out } else { ready } {
-            Told::Yes { .. } => {}
-            Told::NotYet { waiting_for, .. } => drain.waiting_for = waiting_for,
-            Told::Unknown(unknown) => drain.not_known = Some(unknown.to_string()),
+            Acknowledgement::Yes { .. } => {}
+            Acknowledgement::NotYet { waiting_for, .. } => drain.waiting_for = waiting_for,
+            Acknowledgement::Unknown(unknown) => drain.not_known = Some(unknown.to_string()),
         }
         self
     }
@@ -212,7 +214,7 @@ impl Status {
 
     /// Returns the time that the slowest awaited prober needs to learn that the node is out, in milliseconds;
     /// `None` without such a prober.
-    pub fn told_needs_ms(&self) -> Option<u64> {
+    pub fn acknowledged_needs_ms(&self) -> Option<u64> {
         let settings = self.drain.as_ref()?.settings;
         let probes = u64::from(settings.fall).saturating_add(1);
         let waited_for = self.probers.iter().filter(|prober| prober.is_waited_for());
@@ -220,18 +222,19 @@ impl Status {
         waited_for.filter_map(interval).max().map(|interval| interval.saturating_mul(probes))
     }
 
-    /// Returns the number of awaited probers that have been told the present verdict, and the number of all
-    /// awaited probers.
-    pub fn told_of(&self) -> (usize, usize) {
+    /// Returns the number of awaited probers that have acknowledged the present verdict, and the number of
+    /// all awaited probers.
+    pub fn acknowledged_of(&self) -> (usize, usize) {
         let waited_for = self.awaited(PoolChange::of(self.verdict));
-        let told = waited_for.clone().filter(|prober| prober.told == Some(true));
-        (told.count(), waited_for.count())
+        let acknowledged = waited_for.clone().filter(|prober| prober.acknowledged == Some(true));
+        (acknowledged.count(), waited_for.count())
     }
 
     // === Services ===
 
-    /// Returns the status of one Service in place of the node, by which the rules of told and of waits judge
-    /// it; `None` if the agent does not watch it. A Service without a list of its endpoints is stale.
+    /// Returns the status of one Service in place of the node, by which the rules of the acknowledgement and
+    /// of waits judge it; `None` if the agent does not watch it. A Service without a list of its endpoints is
+    /// stale.
     #[must_use]
     pub fn of_service(&self, service: &str) -> Option<Self> {
         let is_it = |check: &CheckStatus| check.name.strip_prefix("service:") == Some(service);
@@ -260,8 +263,8 @@ impl Status {
         })
     }
 
-    /// Returns the probers that must be told of a pool change of the node. A prober of a Service that has no
-    /// ready endpoint here is not told that the node is ready.
+    /// Returns the probers that must acknowledge a pool change of the node. A prober of a Service that has no
+    /// ready endpoint here has not acknowledged that the node is ready.
     pub(super) fn awaited(&self, change: PoolChange) -> impl Iterator<Item = &ProberRecord> + Clone {
         let can_come_back = move |prober: &ProberRecord| {
             let mut out = self.services.iter().filter(|service| service.local_endpoints == 0);

@@ -1,6 +1,6 @@
 //! `/drain.json`: the progress of a drain, for programs that poll it often.
 
-use super::told::{PoolChange, Told, ToldOverrides, ToldSettings, told};
+use super::acknowledgement::{AckOverrides, AckSettings, Acknowledgement, PoolChange, acknowledged};
 use crate::check::Verdict;
 use crate::host_signals::HostSignals;
 use crate::status::Status;
@@ -30,22 +30,22 @@ pub struct DrainSummary {
     pub since_ms: u64,
     /// True if the verdict may be a guess.
     pub stale: bool,
-    /// True if every regular prober has been told that the node is out.
-    pub told: Option<bool>,
-    /// True if every regular prober has been told that the node is ready.
-    pub told_ready: Option<bool>,
-    /// True if every regular prober has been told that the node is out, and no session is left.
+    /// True if every regular prober has acknowledged that the node is out.
+    pub acknowledged: Option<bool>,
+    /// True if every regular prober has acknowledged that the node is ready.
+    pub acknowledged_ready: Option<bool>,
+    /// True if every regular prober has acknowledged that the node is out, and no session is left.
     pub released: Option<bool>,
-    /// The number of awaited probers that have been told the present verdict.
-    pub told_probers: usize,
+    /// The number of awaited probers that have acknowledged the present verdict.
+    pub acknowledged_probers: usize,
     /// The number of all awaited probers.
     pub probers: usize,
     /// The time that the slowest of them needs to learn that the node is out, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_ms: Option<u64>,
-    /// The first awaited probers that have not been told, with their probe requests.
+    /// The first awaited probers that have not acknowledged, with their probe requests.
     pub waiting_for: Vec<String>,
-    /// The reason why `told` is not known, or `told_ready` on the way back.
+    /// The reason why `acknowledged` is not known, or `acknowledged_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
     /// The same reason as one word for programs, such as `no_probers`.
@@ -58,7 +58,7 @@ pub struct DrainSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignals>,
     /// The settings behind these conclusions.
-    pub settings: ToldSettings,
+    pub settings: AckSettings,
 }
 
 impl DrainSummary {
@@ -78,11 +78,12 @@ impl Status {
     /// Returns a summary of the drain.
     pub fn drain_summary(&self) -> DrainSummary {
         let drain = self.drain.clone().unwrap_or_default();
-        let (told_probers, probers) = self.told_of();
+        let (acknowledged_probers, probers) = self.acknowledged_of();
         let waiting_for = drain.waiting_for.iter().take(NAMED);
-        let not_known_code = match told(self, PoolChange::of(self.verdict), &ToldOverrides::default()) {
-            Told::Unknown(unknown) => Some(unknown.code().to_owned()),
-            Told::Yes { .. } | Told::NotYet { .. } => None,
+        let not_known_code = match acknowledged(self, PoolChange::of(self.verdict), &AckOverrides::default())
+        {
+            Acknowledgement::Unknown(unknown) => Some(unknown.code().to_owned()),
+            Acknowledgement::Yes { .. } | Acknowledgement::NotYet { .. } => None,
         };
         DrainSummary {
             node: self.node.clone(),
@@ -91,12 +92,12 @@ impl Status {
             verdict: self.verdict,
             since_ms: drain.since_ms,
             stale: self.rests_on_stale_cache(),
-            told: drain.told,
-            told_ready: drain.told_ready,
+            acknowledged: drain.acknowledged,
+            acknowledged_ready: drain.acknowledged_ready,
             released: drain.released,
-            told_probers,
+            acknowledged_probers,
             probers,
-            needs_ms: self.told_needs_ms(),
+            needs_ms: self.acknowledged_needs_ms(),
             waiting_for: waiting_for
                 .map(|one| cut(&format!("{} {}", one.prober, one.request), LENGTH))
                 .collect(),

@@ -1,6 +1,7 @@
-//! The probers, and the conclusion whether all of them are told ([`told`]). The server records them, and every
-//! reader of the record concludes the same.
+//! The probers, and the conclusion whether all of them have acknowledged ([`acknowledged`]). The server
+//! records them, and every reader of the record concludes the same.
 
+mod acknowledgement;
 mod asked;
 mod drain_status;
 mod drain_summary;
@@ -8,9 +9,12 @@ mod handover;
 mod pace;
 mod record;
 mod server_state;
-mod told;
 mod wait_judgement;
 
+pub use acknowledgement::{
+    AckOverrides, AckSettings, Acknowledgement, NO_PROBERS, PoolChange, TOO_FEW, Unknown, WaitingFor,
+    acknowledged, cant_see,
+};
 pub use asked::{GivenAnswer, Habit, PoolChangeTimes, ProbeHistory, Standing};
 pub use drain_status::{DrainStatus, ServiceStatus, Traffic, has_no_sessions};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
@@ -19,9 +23,6 @@ pub use pace::ProbePace;
 pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::ServerState;
-pub use told::{
-    NO_PROBERS, PoolChange, TOO_FEW, Told, ToldOverrides, ToldSettings, Unknown, WaitingFor, cant_see, told,
-};
 pub use wait_judgement::{Goal, WaitJudgement, balancers};
 
 use std::time::Duration;

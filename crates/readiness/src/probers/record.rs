@@ -1,7 +1,7 @@
-//! A prober in `/status.json`, and the rule by which it is told.
+//! A prober in `/status.json`, and the rule by which it has acknowledged.
 
 use super::asked::{ProbeHistory, Standing, takes_out};
-use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, PoolChange, ToldSettings};
+use super::{AckSettings, LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, PoolChange};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -37,8 +37,8 @@ pub struct ProberRecord {
     /// The running mean of the time between its probes; absent until the second probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
-    /// The interval that counts for told: the longest mean of a minute within the last hour; absent until the
-    /// second probe.
+    /// The interval that counts for the acknowledgement: the longest mean of a minute within the last hour;
+    /// absent until the second probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_interval_ms: Option<u64>,
     /// The time since it became regular; absent if it is not.
@@ -64,7 +64,7 @@ pub struct ProberRecord {
     /// True if, by the agent's own settings, it has received the present verdict so often that it must have
     /// acted on it; absent if the agent does not wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<bool>,
+    pub acknowledged: Option<bool>,
 }
 
 /// The content of `X-Haproxy-Server-State` in the latest probe.
@@ -104,7 +104,7 @@ impl ProberRecord {
             in_a_row_ms: millis(now.since(asked.in_a_row_since)),
             row_ms: Some(millis(now.since(asked.row_from))),
             row_interval_ms: asked.row_interval.map(millis),
-            told: None,
+            acknowledged: None,
         }
     }
 
@@ -127,10 +127,10 @@ impl ProberRecord {
         !self.drainable && !self.on_this_node && self.standing.is_waited_for()
     }
 
-    /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new
+    /// Returns true if it has acknowledged a pool change `since_ms` ago. It must have received the new
     /// verdict the required number of times in a row since then, and have sent one more probe. All of this
     /// must have taken as long as it takes at the prober's pace.
-    pub fn has_been_told(&self, change: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
+    pub fn has_acknowledged(&self, change: PoolChange, since_ms: u64, settings: &AckSettings) -> bool {
         takes_out(self.verdict) == (change == PoolChange::Out)
             && self.in_a_row_ms <= since_ms
             && self.in_a_row > settings.times(change)
@@ -150,7 +150,7 @@ impl ProberRecord {
     /// even if other clients sent probes in between.
     ///
     /// A row without a probe before it needs one interval less.
-    pub(super) fn row_needs(&self, change: PoolChange, settings: &ToldSettings) -> u64 {
+    pub(super) fn row_needs(&self, change: PoolChange, settings: &AckSettings) -> u64 {
         let seen = self.row_interval_ms.or(self.longest_interval_ms).or(self.interval_ms);
         let interval = settings.interval_ms.or(seen).unwrap_or_default();
         let times = u64::from(settings.times(change)) * 2;
@@ -195,7 +195,7 @@ mod tests {
     fn a_row_takes_as_long_as_it_does_at_the_probers_pace() {
         let needs = |row_interval_ms, interval_ms, change| {
             let record = ProberRecord { row_interval_ms, longest_interval_ms: Some(5000), ..record() };
-            record.row_needs(change, &ToldSettings { interval_ms, ..ToldSettings::default() })
+            record.row_needs(change, &AckSettings { interval_ms, ..AckSettings::default() })
         };
         assert_eq!(needs(Some(1000), None, PoolChange::Out), 3500);
         assert_eq!(needs(Some(1000), None, PoolChange::Back), 2500);
@@ -205,17 +205,26 @@ mod tests {
     }
 
     #[test]
-    fn told_needs_all_answers_since_the_change_one_more_probe_and_their_time() {
-        let told = |record: ProberRecord, since_ms| {
-            record.has_been_told(PoolChange::Out, since_ms, &ToldSettings::default())
+    fn the_acknowledgement_needs_all_answers_since_the_change_one_more_probe_and_their_time() {
+        let acknowledged = |record: ProberRecord, since_ms| {
+            record.has_acknowledged(PoolChange::Out, since_ms, &AckSettings::default())
         };
-        assert!(told(record(), 3000));
-        assert!(!told(record(), 2999), "the row began before the change");
-        assert!(!told(ProberRecord { in_a_row: 3, ..record() }, 3000), "it may not have got the third");
-        assert!(!told(ProberRecord { row_ms: Some(3499), ..record() }, 3000));
-        assert!(!told(ProberRecord { last_ms: 1, ..record() }, 3000), "the row ends with its last probe");
-        assert!(told(ProberRecord { row_ms: None, ..record() }, 3000), "an older agent counts answers alone");
-        assert!(!record().has_been_told(PoolChange::Back, 3000, &ToldSettings::default()));
+        assert!(acknowledged(record(), 3000));
+        assert!(!acknowledged(record(), 2999), "the row began before the change");
+        assert!(
+            !acknowledged(ProberRecord { in_a_row: 3, ..record() }, 3000),
+            "it may not have got the third"
+        );
+        assert!(!acknowledged(ProberRecord { row_ms: Some(3499), ..record() }, 3000));
+        assert!(
+            !acknowledged(ProberRecord { last_ms: 1, ..record() }, 3000),
+            "the row ends with its last probe"
+        );
+        assert!(
+            acknowledged(ProberRecord { row_ms: None, ..record() }, 3000),
+            "an older agent counts answers alone"
+        );
+        assert!(!record().has_acknowledged(PoolChange::Back, 3000, &AckSettings::default()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Decides whether `GET /wait` answers or holds a request.
 
+use super::acknowledgement::{AckOverrides, Acknowledgement, PoolChange, Unknown, acknowledged, cant_see};
 use super::drain_status::has_no_sessions;
-use super::told::{PoolChange, Told, ToldOverrides, Unknown, cant_see, told};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;
@@ -16,31 +16,31 @@ const NAMED: usize = 8;
 /// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Every balancer has been told that the node is out.
-    Told,
-    /// Every balancer has been told that the node is out, and no session is left.
+    /// Every balancer has acknowledged that the node is out.
+    Acknowledged,
+    /// Every balancer has acknowledged that the node is out, and no session is left.
     Released,
-    /// Every balancer has been told that the node is ready.
+    /// Every balancer has acknowledged that the node is ready.
     Ready,
 }
 
 impl Goal {
     /// All goals, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Told, Self::Released, Self::Ready];
+    pub const ALL: [Self; 3] = [Self::Acknowledged, Self::Released, Self::Ready];
 
     /// Returns the word of `--for`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Told => "told",
+            Self::Acknowledged => "acknowledged",
             Self::Released => "released",
             Self::Ready => "ready",
         }
     }
 
-    /// Returns the pool change that balancers must be told.
+    /// Returns the pool change that balancers must acknowledge.
     pub fn pool_change(self) -> PoolChange {
         match self {
-            Self::Told | Self::Released => PoolChange::Out,
+            Self::Acknowledged | Self::Released => PoolChange::Out,
             Self::Ready => PoolChange::Back,
         }
     }
@@ -72,17 +72,19 @@ impl Status {
                 _ => {}
             }
         }
-        match told(self, goal.pool_change(), &ToldOverrides::default()) {
-            Told::Unknown(unknown @ Unknown::NoProbers { .. }) => WaitJudgement::Over(unknown.to_string()),
-            Told::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
-            Told::NotYet { why, waiting_for } => {
+        match acknowledged(self, goal.pool_change(), &AckOverrides::default()) {
+            Acknowledgement::Unknown(unknown @ Unknown::NoProbers { .. }) => {
+                WaitJudgement::Over(unknown.to_string())
+            }
+            Acknowledgement::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
+            Acknowledgement::NotYet { why, waiting_for } => {
                 let probers = waiting_for.iter().take(NAMED);
                 let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
                 WaitJudgement::Waiting(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
             }
-            Told::Yes { probers } => match (goal, has_no_sessions(self)) {
+            Acknowledgement::Yes { probers } => match (goal, has_no_sessions(self)) {
                 (Goal::Released, Ok(false)) => {
-                    WaitJudgement::Waiting("all told, but sessions are left".to_owned())
+                    WaitJudgement::Waiting("all acknowledged, but sessions are left".to_owned())
                 }
                 (Goal::Released, Err(why)) => WaitJudgement::Waiting(why),
                 _ => WaitJudgement::Over(format!(

@@ -157,15 +157,15 @@ fn a_stale_answer_fails_open_if_the_last_known_facts_were_worse() {
 }
 
 #[test]
-fn the_last_known_facts_are_told_while_the_cache_is_stale() {
+fn the_last_known_facts_are_shown_while_the_cache_is_stale() {
     let scenario = Scenario::begin(Policy::default(), &["router", "node_ready"]);
-    let told = |second| scenario.board.last_known(at(second)).as_ref().map(last_known);
-    assert_eq!(told(0), None, "nothing is known");
+    let shown = |second| scenario.board.last_known(at(second)).as_ref().map(last_known);
+    assert_eq!(shown(0), None, "nothing is known");
     scenario.board.set_node(node(true), at(0), WALL);
     scenario.board.prove(at(0));
     scenario.router(Outcome::fail("down"), 16);
-    assert_eq!(told(15), None, "no guess");
-    assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
+    assert_eq!(shown(15), None, "no guess");
+    assert_eq!(shown(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
     let status = Status::read(&scenario.board, "1.2.3", at(256), WALL);
     assert_eq!(
         caveat(&status).as_deref(),
@@ -177,7 +177,7 @@ fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!(json["last_known"], serde_json::json!({"verdict": "draining", "reason": "Unschedulable"}));
     scenario.board.set_node(node(false), at(16), WALL);
-    assert_eq!(told(16).as_deref(), Some("Ready"));
+    assert_eq!(shown(16).as_deref(), Some("Ready"));
     let alone = Scenario::begin(Policy::default(), &["router"]);
     alone.board.set_node(node(true), at(0), WALL);
     assert_eq!(alone.board.last_known(at(16)), None, "no default check depends on the cache");

@@ -25,7 +25,7 @@ fn predecessor() -> Scenario {
 }
 
 /// Returns the facts that the next agent reads in `/status.json`.
-fn told(scenario: &Scenario, second: u64) -> SavedFacts {
+fn saved(scenario: &Scenario, second: u64) -> SavedFacts {
     let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
     SavedFacts::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
 }
@@ -43,7 +43,7 @@ fn caveat(scenario: &Scenario, second: u64) -> String {
 
 #[test]
 fn facts_taken_over_are_stale_and_count_as_set() {
-    let last = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     assert_eq!((last.age, &last.node), (Duration::from_mins(1), &node(true)));
     for (on_stale, status, then) in [
         (OnStale::Ready, 200, "fails open"),
@@ -64,15 +64,15 @@ fn facts_taken_over_are_stale_and_count_as_set() {
 /// A chain of agents is replaced in an outage.
 #[test]
 fn facts_taken_over_are_handed_on_with_their_date() {
-    let first = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let first = saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     let second = successor(OnStale::KeepDrain, first);
-    let last = told(&second, 101).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&second, 101).last_facts("n1", wall(0)).unwrap().unwrap();
     assert_eq!((last.age, last.node), (Duration::from_secs(160), node(true)));
 }
 
 #[test]
 fn own_facts_replace_those_taken_over() {
-    let last = || told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = || saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     let scenario = successor(OnStale::KeepDrain, last());
     scenario.board.set_node(node(false), at(2), WALL);
     assert!(scenario.text("", 2).contains(r#""stale":true"#), "no proof yet");
@@ -92,10 +92,10 @@ fn own_facts_replace_those_taken_over() {
 fn an_agent_without_facts_hands_none_on() {
     let blank = Scenario::begin(Policy::default(), &["node_ready"]);
     assert!(!blank.board.memory(at(1)).knows_something());
-    assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
+    assert_eq!(saved(&blank, 1).last_facts("n1", wall(0)), Ok(None));
     let gone = Scenario::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
-    let last = told(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
     let scenario = successor(OnStale::Ready, last);
     assert!(
         caveat(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),

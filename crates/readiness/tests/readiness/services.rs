@@ -66,14 +66,14 @@ fn the_meaning_of_stale_is_a_setting() {
         if let Some(known) = known {
             tell(&scenario, known, 0);
         }
-        let told = (scenario.ask(CHECK, 30).status, endpoints(&scenario, 30));
-        assert_eq!(told, (status, count), "{on_stale}, {known:?} known");
+        let answered = (scenario.ask(CHECK, 30).status, endpoints(&scenario, 30));
+        assert_eq!(answered, (status, count), "{on_stale}, {known:?} known");
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Told(usize),
+    Endpoints(usize),
     ProveNode,
     ProveBoth,
     Ask,
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn an_answer_never_outlives_its_proof(
         steps in prop::collection::vec((0u64..8, prop_oneof![
-            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::ProveBoth), Just(Step::Ask),
+            (0usize..3).prop_map(Step::Endpoints), Just(Step::ProveNode), Just(Step::ProveBoth), Just(Step::Ask),
         ]), 1..60)
     ) {
         let scenario = begin(OnStale::Ready);
@@ -92,7 +92,7 @@ proptest! {
         for (wait, step) in steps {
             now += wait;
             match step {
-                Step::Told(count) => {
+                Step::Endpoints(count) => {
                     tell(&scenario, count, now);
                     (known, proof) = (Some(count), Some(now));
                 }

@@ -247,7 +247,7 @@ fn a_check_that_no_request_may_start_decides_all_the_same() {
 }
 
 #[test]
-fn people_are_told() {
+fn people_are_informed() {
     let scenario = scenario(Policy::default());
     set(&scenario, tainted(Some(1)), 1);
     kubelet(&scenario, Outcome::Pass, 1);

@@ -118,7 +118,7 @@ impl StateCollector {
         let shown = shown(&status.probers, self.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
-        gauge(encoder, "probers", help, [alone(status.told_of().1)])?;
+        gauge(encoder, "probers", help, [alone(status.acknowledged_of().1)])?;
         let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
         let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
         gauge(encoder, "probers_without_drains", help, [alone(blind)])?;
@@ -126,13 +126,14 @@ impl StateCollector {
         let age = shown.iter().map(|prober| (labels(prober), Duration::from_millis(prober.last_ms)));
         seconds(encoder, "prober_age", help, age)?;
         let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; of each regular prober.";
-        let told = shown.iter().filter_map(|prober| Some((labels(prober), u64::from(prober.told?))));
-        gauge(encoder, "prober_told", help, told)?;
+        let acknowledged =
+            shown.iter().filter_map(|prober| Some((labels(prober), u64::from(prober.acknowledged?))));
+        gauge(encoder, "prober_acknowledged", help, acknowledged)?;
         let help = "1 if every regular prober of a watched Service knows that it is out or back, 0 if not; absent while not known.";
-        let told = |service: &ServiceStatus| {
-            Some(([("service", service.service.clone())], u64::from(service.told()?)))
+        let acknowledged = |service: &ServiceStatus| {
+            Some(([("service", service.service.clone())], u64::from(service.acknowledged()?)))
         };
-        gauge(encoder, "service_told", help, status.services.iter().filter_map(told))?;
+        gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
         let help = "Probe requests that found no slot in the table of probers.";
         counter(encoder, "prober_overflows", help, overflows)
     }

@@ -91,9 +91,9 @@ impl Page<'_> {
         let sure = (!self.status.rests_on_stale_cache()).then_some(true);
         // Keeps the number and its unit on one line.
         let since = drain.since_ms.age().to_string().replace(' ', "\u{a0}");
-        let told = match self.status.told_of() {
+        let acknowledged = match self.status.acknowledged_of() {
             (_, 0) => "no regular prober".to_owned(),
-            (told, of) => format!("{told} of {of} balancers"),
+            (acknowledged, of) => format!("{acknowledged} of {of} balancers"),
         };
         let sessions = match self.status.sessions() {
             None => "not counted".to_owned(),
@@ -110,7 +110,10 @@ impl Page<'_> {
         };
         [
             (step(sure, word), format!("{pool} for {since}")),
-            (step(if is_ready { drain.told_ready } else { drain.told }, "Told"), told),
+            (
+                step(if is_ready { drain.acknowledged_ready } else { drain.acknowledged }, "Acknowledged"),
+                acknowledged,
+            ),
             (released, sessions),
         ]
     }
@@ -119,16 +122,16 @@ impl Page<'_> {
     fn probers(&self) -> (Vec<&ProberRecord>, Vec<&ProberRecord>) {
         let (mut rows, others): (Vec<_>, Vec<_>) =
             self.status.probers.iter().partition(|prober| prober.standing.is_waited_for());
-        rows.sort_by_key(|prober| (prober.told == Some(true), !prober.drainable, prober.standing));
+        rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.drainable, prober.standing));
         (rows, others)
     }
 }
 
 /// Returns whether the prober has acknowledged the verdict.
-fn told(prober: &ProberRecord) -> Look {
-    let (word, class, sign) = match (prober.drainable, prober.told) {
+fn acknowledged(prober: &ProberRecord) -> Look {
+    let (word, class, sign) = match (prober.drainable, prober.acknowledged) {
         (false, _) => ("never", "not-ready", '✕'),
-        (true, Some(true)) => ("told", "ready", '✓'),
+        (true, Some(true)) => ("acknowledged", "ready", '✓'),
         (true, Some(false)) => ("not yet", "draining", '…'),
         (true, None) => ("not known", "unknown", '?'),
     };

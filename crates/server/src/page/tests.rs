@@ -1,5 +1,5 @@
 use super::*;
-use nodegate_readiness::probers::{GivenAnswer, HaproxyReport, ProbeHistory, ToldSettings, Traffic};
+use nodegate_readiness::probers::{AckSettings, GivenAnswer, HaproxyReport, ProbeHistory, Traffic};
 use nodegate_readiness::status::{CacheStatus, CheckStatus};
 use nodegate_readiness::{LastKnown, Moment, Reason};
 use std::borrow::Cow;
@@ -49,10 +49,7 @@ fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
         Status { verdict: Some(Verdict::Draining), reason: Some(Reason::new("Unschedulable")), ..status() };
     status.with_probers(
         probers,
-        DrainStatus {
-            traffic,
-            ..DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, ToldSettings::default())
-        },
+        DrainStatus { traffic, ..DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, AckSettings::default()) },
     )
 }
 
@@ -64,21 +61,21 @@ fn holds(status: &Status, parts: &[&str]) {
 }
 
 #[test]
-fn untold_probers_come_first_with_their_reason() {
+fn waiting_probers_come_first_with_their_reason() {
     use Verdict::{Draining, Ready};
-    let told = haproxy(prober("10.0.0.11", "/health", Draining, 6), "lb1", "app/worker-1", 3);
+    let acknowledged = haproxy(prober("10.0.0.11", "/health", Draining, 6), "lb1", "app/worker-1", 3);
     let slow = haproxy(prober("10.0.0.12", "/health?drain=404", Draining, 2), "lb2", "app/worker-1", 14);
     let never = ProberRecord { drainable: false, ..prober("10.0.9.9", "/health?check=kubelet", Ready, 300) };
-    let status = draining(vec![told, slow, never], Some(1));
+    let status = draining(vec![acknowledged, slow, never], Some(1));
     let parts = [
         "<li class=\"done\"><b><span aria-hidden=\"true\">✓</span> Out</b><span>of the pool for 8\u{a0}s</span>",
-        "<li class=\"open\"><b><span aria-hidden=\"true\">…</span> Told</b><span>1 of 2 balancers</span>",
+        "<li class=\"open\"><b><span aria-hidden=\"true\">…</span> Acknowledged</b><span>1 of 2 balancers</span>",
         "Released</b><span>1 session left</span>",
         "<span class=\"name\">lb2</span> <span class=\"dim\">10.0.0.12</span><code>/health?drain=404</code>",
         "every 1 s, last 0 ms ago",
         "app/worker-1 is NOLB 2/3 there, 14&nbsp;sessions",
         "not yet<span class=\"more\">heard <b class=\"draining\">Draining</b> (503)",
-        "told 2 of 4 times, probes every 1 s",
+        "got it 2 of 4 times, probes every 1 s",
         "never<span class=\"more\">heard <b class=\"ready\">Ready</b> (200)",
         "can&#39;t see drains: a drain does not change this answer",
         "10.0.9.9 /health?check=kubelet can&#39;t see drains: let it probe <code>/health</code>.",
@@ -91,32 +88,47 @@ fn untold_probers_come_first_with_their_reason() {
 
 #[test]
 fn the_steps_go_as_far_as_is_known() {
-    let told = || vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)];
+    let acknowledged = || vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)];
     holds(
-        &draining(told(), Some(0)),
-        &["Told</b><span>1 of 1 balancers", "✓</span> Released</b><span>no session is left"],
+        &draining(acknowledged(), Some(0)),
+        &["Acknowledged</b><span>1 of 1 balancers", "✓</span> Released</b><span>no session is left"],
     );
-    holds(&draining(told(), Some(7)), &["…</span> Released</b><span>7 sessions left"]);
-    holds(&draining(told(), None), &["?</span> Released</b><span>not counted", "Released is unknown: "]);
+    holds(&draining(acknowledged(), Some(7)), &["…</span> Released</b><span>7 sessions left"]);
+    holds(
+        &draining(acknowledged(), None),
+        &["?</span> Released</b><span>not counted", "Released is unknown: "],
+    );
     let unprobed = draining(Vec::new(), None);
-    holds(&unprobed, &["?</span> Told</b><span>no regular prober", "Told is unknown: no balancer"]);
+    holds(
+        &unprobed,
+        &["?</span> Acknowledged</b><span>no regular prober", "The acknowledgement is unknown: no balancer"],
+    );
     assert!(!page(&unprobed).contains("<table class=\"probers\">"));
-    let back = Status { verdict: Some(Verdict::Ready), ..draining(told(), Some(7)) }.judged();
+    let back = Status { verdict: Some(Verdict::Ready), ..draining(acknowledged(), Some(7)) }.judged();
     holds(
         &back,
-        &["✓</span> In</b><span>the pool for 8\u{a0}s", "…</span> Told</b>", "Sessions</b><span>7 sessions<"],
+        &[
+            "✓</span> In</b><span>the pool for 8\u{a0}s",
+            "…</span> Acknowledged</b>",
+            "Sessions</b><span>7 sessions<",
+        ],
     );
 }
 
 #[test]
-fn a_guess_is_not_called_told() {
+fn a_guess_is_not_called_acknowledged() {
     let mut stale = draining(vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)], Some(0));
     stale.cache.stale = true;
     stale.last_known = Some(LastKnown { verdict: Verdict::Draining, reason: None });
     let stale = stale.judged();
     holds(
         &stale,
-        &["?</span> Out</b>", "?</span> Told</b>", "Told is unknown: the cache is stale", "not known<span"],
+        &[
+            "?</span> Out</b>",
+            "?</span> Acknowledged</b>",
+            "The acknowledgement is unknown: the cache is stale",
+            "not known<span",
+        ],
     );
 }
 

@@ -1,5 +1,5 @@
 //! The probers: each answer with a verdict is recorded. `nodegate_readiness::probers` has the rules for the
-//! records, and concludes from them whether all probers are told.
+//! records, and concludes from them whether all probers have acknowledged.
 
 mod args;
 mod probe_request;
@@ -18,8 +18,8 @@ use self::replacement::Rules;
 use self::table::Table;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
-    DrainStatus, GivenAnswer, Handover, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState, Standing,
-    ToldSettings, Traffic,
+    AckSettings, DrainStatus, GivenAnswer, Handover, PoolChangeTimes, ProbeHistory, ProberRecord,
+    ServerState, Standing, Traffic,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Board, CheckId, Moment};
@@ -61,8 +61,8 @@ struct Tables {
     counted: Table,
     /// The probers whose answer no drain changes.
     shown_only: Table,
-    /// The probers of watched Services. They count for told of the Service, and for told of the node if a
-    /// drain changes their answer.
+    /// The probers of watched Services. They count for the acknowledgement of the Service, and for the
+    /// acknowledgement of the node if a drain changes their answer.
     services: Table,
 }
 
@@ -88,7 +88,7 @@ pub struct ProberSettings {
     /// Returns the latest counts of client connections, without counting now, if the agent counts them.
     pub traffic: Option<Arc<dyn Fn() -> Traffic + Send + Sync>>,
     /// The conditions for an acknowledgement.
-    pub told: ToldSettings,
+    pub acknowledged: AckSettings,
 }
 
 impl Probers {
@@ -232,7 +232,7 @@ impl Probers {
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let Table { overflows, overflown, .. } = *table(&self.tables());
         let listening = overflown.map_or(since, |overflown| overflown.max(since));
-        DrainStatus::unjudged(changed, date(now).since(listening), overflows, self.settings.told)
+        DrainStatus::unjudged(changed, date(now).since(listening), overflows, self.settings.acknowledged)
     }
 
     /// Returns true if a regular or silent prober names this check.

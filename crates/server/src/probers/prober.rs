@@ -1,4 +1,4 @@
-//! A prober: its identity, its record, and what it has been told.
+//! A prober: its identity, its record, and what it has acknowledged.
 
 use super::has_expired;
 use super::probe_request::ParsedRequest;

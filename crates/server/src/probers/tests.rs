@@ -96,7 +96,7 @@ fn the_same_request_in_another_spelling_is_the_same() {
 }
 
 #[test]
-fn requests_are_told_apart_and_shown_in_harmless_characters() {
+fn requests_are_distinguished_and_shown_in_harmless_characters() {
     let desk = Desk::new();
     for (path, query) in [
         ("/health", ""),

@@ -46,7 +46,7 @@ fn make_big(server: &Running) {
 }
 
 #[test]
-fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
+fn eight_are_sent_at_a_time_and_the_next_is_asked_to_come_again() {
     let server = Scenario::default().serve();
     make_big(&server);
     let mut unresponsive: Vec<_> = (0..4)

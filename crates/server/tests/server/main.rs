@@ -19,4 +19,4 @@ mod routes;
 #[cfg(test)]
 mod scenario;
 #[cfg(test)]
-mod service_told;
+mod service_acknowledged;

@@ -110,7 +110,7 @@ fn drain_json_is_short_for_any_probers() {
         assert_eq!(drain[key], status[key], "{key}");
         assert!(!drain[key].is_null(), "{key}");
     }
-    for key in ["told", "told_ready", "released", "settings"] {
+    for key in ["acknowledged", "acknowledged_ready", "released", "settings"] {
         assert_eq!(drain[key], status["drain"][key], "{key}");
     }
     assert!(drain["not_known"].as_str().unwrap().contains("has listened for"), "{drain}");

@@ -1,5 +1,5 @@
-//! The load balancer. It checks that the agent never reports told too early
-//! or without probers, and that told comes. `world.rs` calls it.
+//! The load balancer. It checks that the agent never reports the acknowledgement too early
+//! or without probers, and that the acknowledgement comes. `world.rs` calls it.
 
 use crate::oracle::KINDS;
 use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const KNOWS_PROBERS: Duration = MOST_BETWEEN.saturating_mul(2);
 /// The time within which the balancer has had `FALL` answers and has probed again. It probes at least every
 /// 900 ms.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One load balancer, with a probe request of each kind.
 pub(crate) struct Balancer {
@@ -34,9 +34,9 @@ impl Balancer {
         *in_a_row = if takes_out { *in_a_row + 1 } else { 0 };
     }
 
-    /// Returns whether the agent reports told. The error says that this is wrong. `last_pool_change` is the
-    /// time at which the agent's verdict left Ready or came back, perhaps between two probes. `fresh` is
-    /// whether the last answers were fresh.
+    /// Returns whether the agent reports the acknowledgement. The error says that this is wrong.
+    /// `last_pool_change` is the time at which the agent's verdict left Ready or came back, perhaps between
+    /// two probes. `fresh` is whether the last answers were fresh.
     pub(crate) fn judge(
         &mut self,
         drain: Option<&DrainStatus>,
@@ -48,20 +48,23 @@ impl Balancer {
         let out = fresh && self.out_in_a_row.iter().all(|in_a_row| *in_a_row > 0);
         self.out_since = out.then(|| self.out_since.unwrap_or(now).max(last_pool_change));
         let out_for = self.out_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let told = drain.and_then(|drain| drain.told) == Some(true);
-        if !told && listened > KNOWS_PROBERS + TOLD_WITHIN && out_for > TOLD_WITHIN {
-            let why = drain.map(|drain| (drain.told, &drain.not_known, &drain.waiting_for));
-            return Err(format!("not told {:.1} s after the node left: {why:?}", out_for.as_secs_f64()));
-        }
-        if told && listened < MOST_BETWEEN {
-            return Err(format!("told after {:.1} s", listened.as_secs_f64()));
-        }
-        if told && self.out_in_a_row.iter().any(|in_a_row| *in_a_row <= FALL) {
+        let acknowledged = drain.and_then(|drain| drain.acknowledged) == Some(true);
+        if !acknowledged && listened > KNOWS_PROBERS + ACKNOWLEDGED_WITHIN && out_for > ACKNOWLEDGED_WITHIN {
+            let why = drain.map(|drain| (drain.acknowledged, &drain.not_known, &drain.waiting_for));
             return Err(format!(
-                "told, after {:?} answers in a row that take the node out",
+                "not acknowledged {:.1} s after the node left: {why:?}",
+                out_for.as_secs_f64()
+            ));
+        }
+        if acknowledged && listened < MOST_BETWEEN {
+            return Err(format!("acknowledged after {:.1} s", listened.as_secs_f64()));
+        }
+        if acknowledged && self.out_in_a_row.iter().any(|in_a_row| *in_a_row <= FALL) {
+            return Err(format!(
+                "acknowledged, after {:?} answers in a row that take the node out",
                 self.out_in_a_row
             ));
         }
-        Ok(told)
+        Ok(acknowledged)
     }
 }

@@ -17,8 +17,8 @@ pub struct SimulationReport {
     pub answers: u64,
     /// The number of stale answers among them.
     pub stale: u64,
-    /// The number of answers that reported told.
-    pub told: u64,
+    /// The number of answers that reported acknowledged.
+    pub acknowledged: u64,
     /// The count of each transition, in the order of the state machine's list.
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
@@ -33,7 +33,7 @@ impl Default for SimulationReport {
             episodes: 0,
             answers: 0,
             stale: 0,
-            told: 0,
+            acknowledged: 0,
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
@@ -78,7 +78,7 @@ impl SimulationReport {
         self.episodes += other.episodes;
         self.answers += other.answers;
         self.stale += other.stale;
-        self.told += other.told;
+        self.acknowledged += other.acknowledged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
@@ -131,8 +131,8 @@ impl fmt::Display for SimulationReport {
         let slowest = self.slowest_recovery.as_secs_f64();
         writeln!(
             f,
-            "answers judged: {}, of them stale {}; told {} times, each time true; slowest recovery {slowest:.1} s",
-            self.answers, self.stale, self.told
+            "answers judged: {}, of them stale {}; acknowledged {} times, each time true; slowest recovery {slowest:.1} s",
+            self.answers, self.stale, self.acknowledged
         )?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(

@@ -262,14 +262,15 @@ impl RunningWorld {
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
-        // The status is expensive. While no answer takes the node out, told can't be true, and a sample is
-        // enough.
+        // The status is expensive. While no answer takes the node out, acknowledged can't be true, and a
+        // sample is enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, last_pool_change) = (self.agent.drain(health_out)?, self.agent.last_pool_change());
-            if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
-                return Err("told, while the cache is stale".to_owned());
+            if stale && drain.as_ref().and_then(|drain| drain.acknowledged) == Some(true) {
+                return Err("acknowledged, while the cache is stale".to_owned());
             }
-            self.report.told += u64::from(self.balancer.judge(drain.as_ref(), last_pool_change, fresh)?);
+            self.report.acknowledged +=
+                u64::from(self.balancer.judge(drain.as_ref(), last_pool_change, fresh)?);
         }
         Ok(())
     }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_is_told_in_the_form_of_its_limit() {
+    fn a_shortage_is_named_in_the_form_of_its_limit() {
         let both = |text: &str| [text.parse().unwrap(); 2];
         let gi = 1 << 30;
         assert_eq!(

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_is_told_once_by_the_path_that_needs_most() {
+    fn a_filesystem_is_named_once_by_the_path_that_needs_most() {
         let full = [("/var/lib/kubelet", 4, 50), ("/var/lib/containerd", 4, 50), ("/var/lib/docker", 4, 50)];
         assert_eq!(
             reasons(&full).unwrap(),

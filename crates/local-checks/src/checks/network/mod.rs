@@ -171,9 +171,9 @@ impl Network {
         }
         let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
         let families = self.families.iter().zip(counts).filter(|(_, counts)| *counts);
-        let told = join_all(families.map(|(family, _)| family.ask(until))).await;
-        let one_works = told.contains(&Ok(true));
-        let silent: Vec<String> = told.into_iter().filter_map(Result::err).collect();
+        let replies = join_all(families.map(|(family, _)| family.ask(until))).await;
+        let one_works = replies.contains(&Ok(true));
+        let silent: Vec<String> = replies.into_iter().filter_map(Result::err).collect();
         let enough = silent.is_empty() || (counted.is_empty() && one_works);
         if enough { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
     }

@@ -1,4 +1,4 @@
-//! The agent never reports told too early, whatever happens.
+//! The agent never reports the acknowledgement too early, whatever happens.
 
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
@@ -28,7 +28,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// Checks the conclusion against the full history of all answers.
-fn is_truly_told(world: &World, history: &[Vec<(u64, bool)>]) -> Result<(), String> {
+fn is_truly_acknowledged(world: &World, history: &[Vec<(u64, bool)>]) -> Result<(), String> {
     let mut waited_for = 0;
     for (n, answers) in history.iter().enumerate() {
         let regular = answers.len() >= 3;
@@ -37,17 +37,17 @@ fn is_truly_told(world: &World, history: &[Vec<(u64, bool)>]) -> Result<(), Stri
         }
         waited_for += 1;
         if answers.iter().rev().take(4).filter(|(_, out)| *out).count() < 4 {
-            return Err(format!("{n} has not been told: {answers:?}"));
+            return Err(format!("{n} has not acknowledged: {answers:?}"));
         }
     }
-    if waited_for == 0 { Err("told without a prober".to_owned()) } else { Ok(()) }
+    if waited_for == 0 { Err("acknowledged without a prober".to_owned()) } else { Ok(()) }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn told_holds_for_every_regular_prober(
+    fn the_acknowledgement_holds_for_every_regular_prober(
         every in prop::collection::vec(prop_oneof![Just(100_u64), Just(2000), Just(10_000), Just(60_000)], 3),
         events in prop::collection::vec(event(), 1..60),
     ) {
@@ -76,11 +76,11 @@ proptest! {
                 Event::Begin(n) => world.begin(n),
                 Event::Overflow => world.overflown_ms = Some(world.now_ms),
             }
-            if world.told() == Some(true) {
+            if world.acknowledged() == Some(true) {
                 let status = world.status();
                 prop_assert!(status.verdict == Some(Verdict::Draining) && !status.cache.stale);
                 prop_assert!(world.now_ms - world.overflown_ms.unwrap_or(0) >= 90_000);
-                prop_assert_eq!(is_truly_told(&world, &history), Ok(()));
+                prop_assert_eq!(is_truly_acknowledged(&world, &history), Ok(()));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Tests of the probers. Time is a number here; nothing waits.
 
+mod acknowledgement;
 mod anything;
 mod handover;
 mod strangers;
-mod told;
 mod waiting;
 mod world;

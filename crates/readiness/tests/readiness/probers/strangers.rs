@@ -1,8 +1,8 @@
-//! Strangers that share a balancer's address and its probe request never hurry told, and a balancer that is
-//! alone pays no extra probe for that.
+//! Strangers that share a balancer's address and its probe request never hurry the acknowledgement, and a
+//! balancer that is alone pays no extra probe for that.
 
 use super::world::{Prober, World, balancer};
-use nodegate_readiness::probers::{FALL, Standing, ToldSettings};
+use nodegate_readiness::probers::{AckSettings, FALL, Standing};
 use proptest::prelude::*;
 
 const MINUTE: u64 = 60_000;
@@ -49,11 +49,16 @@ fn alone(every_ms: u64, spread: u64) -> World {
     World::new([Prober { spread, ..balancer(1, every_ms) }])
 }
 
-/// Checks that the agent does not report told before the balancer has had the answer on which it acts.
+/// Checks that the agent does not report acknowledged before the balancer has had the answer on which it
+/// acts.
 fn is_true(world: &World) {
-    if world.told() == Some(true) {
+    if world.acknowledged() == Some(true) {
         let heard = world.probers[0].heard;
-        assert!(heard >= FALL, "told at {} ms, and the balancer has heard it {heard} times", world.now_ms);
+        assert!(
+            heard >= FALL,
+            "acknowledged at {} ms, and the balancer has heard it {heard} times",
+            world.now_ms
+        );
     }
 }
 
@@ -61,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn none_that_has_come_within_the_hour_hurries_told(
+    fn none_that_has_come_within_the_hour_hurries_the_acknowledgement(
         every in prop_oneof![Just(1000_u64), Just(2000), Just(5000), Just(30_000), Just(60_000)],
         spread in 0_u64..6,
         alone_for in 5 * MINUTE..20 * MINUTE,
@@ -79,23 +84,23 @@ proptest! {
         }
         after.asks_along(&mut world, 6 * every, is_true);
         world.pass(6 * every);
-        prop_assert_eq!(world.told(), Some(true), "it comes");
+        prop_assert_eq!(world.acknowledged(), Some(true), "it comes");
     }
 
     #[test]
-    fn none_hurries_told_at_an_interval_that_is_set(
+    fn none_hurries_the_acknowledgement_at_an_interval_that_is_set(
         every in prop_oneof![Just(1000_u64), Just(5000), Just(30_000)],
         spread in 0_u64..6,
         stranger in stranger(),
         present_for in HOUR..2 * HOUR,
     ) {
         let mut world = alone(every, spread);
-        world.settings = ToldSettings { interval_ms: Some(every + every / 10), ..ToldSettings::default() };
+        world.settings = AckSettings { interval_ms: Some(every + every / 10), ..AckSettings::default() };
         stranger.asks_along(&mut world, present_for, |_| {});
         world.cordon(true);
         stranger.asks_along(&mut world, 12 * every, is_true);
         world.pass(6 * every);
-        prop_assert_eq!(world.told(), Some(true), "it comes");
+        prop_assert_eq!(world.acknowledged(), Some(true), "it comes");
     }
 
     /// It takes the four probes that it takes anyway: neither the jitter nor the phase costs a fifth.
@@ -109,11 +114,11 @@ proptest! {
         world.pass(alone_for);
         world.cordon(true);
         while world.probers[0].heard <= FALL {
-            prop_assert_ne!(world.told(), Some(true));
+            prop_assert_ne!(world.acknowledged(), Some(true));
             let next = world.probers[0].next_ms - world.now_ms;
             world.pass(next);
         }
-        prop_assert_eq!((world.told(), world.probers[0].heard), (Some(true), FALL + 1));
+        prop_assert_eq!((world.acknowledged(), world.probers[0].heard), (Some(true), FALL + 1));
     }
 }
 
@@ -127,7 +132,7 @@ fn four_probes_right_after_the_cordon_are_no_proof() {
         world.pass(10);
         world.ask_as(0);
     }
-    assert_eq!(world.told(), Some(false));
+    assert_eq!(world.acknowledged(), Some(false));
     let why = &world.status().drain.unwrap().waiting_for[0].why;
     assert!(why.contains(" times within ") && why.contains("which takes it 7 s by itself"), "{why}");
 }
@@ -145,7 +150,7 @@ fn no_flood_makes_a_balancer_gone() {
     world.stop(0);
     world.cordon(true);
     world.pass(100_000);
-    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Regular));
+    assert_eq!((world.acknowledged(), world.standing(0)), (Some(false), Standing::Regular));
 }
 
 /// A regression: three requests within a millisecond made a prober that the agent waited for.
@@ -165,7 +170,7 @@ fn three_probes_at_once_make_no_prober_regular() {
     }
     assert_eq!(world.standing(1), Standing::Occasional);
     world.cordon(true);
-    let took = world.until_told(60_000).unwrap();
+    let took = world.until_acknowledged(60_000).unwrap();
     assert!(took <= 8000, "{took}");
     world.pass(10_000);
     world.ask_as(1);
@@ -178,21 +183,21 @@ fn after_three_minutes_the_probers_are_known() {
     let mut world = World::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
     world.cordon(true);
     world.pass(179_000);
-    assert_eq!((world.told(), world.standing(1)), (None, Standing::Occasional));
+    assert_eq!((world.acknowledged(), world.standing(1)), (None, Standing::Occasional));
     world.pass(1001);
     assert_eq!(
-        world.told(),
+        world.acknowledged(),
         Some(true),
         "it may be a balancer yet, and is not waited for until it has shown it"
     );
     world.pass(89_000);
-    assert_eq!((world.told(), world.standing(1)), (Some(false), Standing::Regular));
+    assert_eq!((world.acknowledged(), world.standing(1)), (Some(false), Standing::Regular));
 }
 
 #[test]
 fn the_agents_settings_count() {
     let mut world = World::new([balancer(1, 1000)]);
-    world.settings = ToldSettings { fall: 5, rise: 4, interval_ms: Some(2000), probers: Some(2) };
+    world.settings = AckSettings { fall: 5, rise: 4, interval_ms: Some(2000), probers: Some(2) };
     world.pass(3 * MINUTE);
     world.cordon(true);
     world.pass(30_000);
@@ -202,17 +207,17 @@ fn the_agents_settings_count() {
     world.cordon(false);
     world.cordon(true);
     // Six probes at an interval of two seconds.
-    assert_eq!(world.until_told(60_000), Some(12_000));
+    assert_eq!(world.until_acknowledged(60_000), Some(12_000));
     world.cordon(false);
     world.pass(9_900);
-    assert_eq!(world.status().drain.unwrap().told_ready, Some(false));
+    assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(false));
     world.pass(100);
-    assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+    assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(true));
 }
 
 /// The last probe of a balancer that pauses during the pool change does not tell when the next one comes.
 #[test]
-fn a_pause_before_the_cordon_does_not_count_as_time_to_be_told() {
+fn a_pause_before_the_cordon_does_not_count_as_time_to_acknowledge() {
     let mut world = alone(2000, 0);
     world.pass(10 * MINUTE);
     world.probers[0].next_ms = world.now_ms + 9000;
@@ -223,7 +228,7 @@ fn a_pause_before_the_cordon_does_not_count_as_time_to_be_told() {
         world.ask_as(0);
         is_true(&world);
     }
-    assert_eq!(world.told(), Some(false));
+    assert_eq!(world.acknowledged(), Some(false));
     Stranger::Bursts { of: 3, every: 300 }.asks_along(&mut world, 10_000, is_true);
-    assert_eq!(world.told(), Some(true));
+    assert_eq!(world.acknowledged(), Some(true));
 }

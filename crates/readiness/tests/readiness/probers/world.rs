@@ -2,8 +2,8 @@
 
 use crate::board::{Scenario, node};
 use nodegate_readiness::probers::{
-    DrainStatus, GivenAnswer, HaproxyReport, PoolChange, ProbeHistory, ProberRecord, Standing, Told,
-    ToldOverrides, ToldSettings, Traffic, told,
+    AckOverrides, AckSettings, Acknowledgement, DrainStatus, GivenAnswer, HaproxyReport, PoolChange,
+    ProbeHistory, ProberRecord, Standing, Traffic, acknowledged,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{HostSignals, Moment, Reply, Verdict};
@@ -67,7 +67,7 @@ pub(crate) struct World {
     pub(crate) traffic: Option<Traffic>,
     /// True if the API server is in contact.
     pub(crate) proof: bool,
-    pub(crate) settings: ToldSettings,
+    pub(crate) settings: AckSettings,
 }
 
 impl World {
@@ -81,7 +81,7 @@ impl World {
             overflown_ms: None,
             traffic: None,
             proof: true,
-            settings: ToldSettings::default(),
+            settings: AckSettings::default(),
         }
     }
 
@@ -197,19 +197,19 @@ impl World {
         Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain)
     }
 
-    pub(crate) fn told(&self) -> Option<bool> {
-        self.judged().drain.unwrap().told
+    pub(crate) fn acknowledged(&self) -> Option<bool> {
+        self.judged().drain.unwrap().acknowledged
     }
 
-    pub(crate) fn judge(&self, change: PoolChange, overrides: &ToldOverrides) -> Told {
-        told(&self.status(), change, overrides)
+    pub(crate) fn judge(&self, change: PoolChange, overrides: &AckOverrides) -> Acknowledgement {
+        acknowledged(&self.status(), change, overrides)
     }
 
-    /// Lets time pass until all are told; returns the time that this took.
-    pub(crate) fn until_told(&mut self, at_most_ms: u64) -> Option<u64> {
+    /// Lets time pass until all have acknowledged; returns the time that this took.
+    pub(crate) fn until_acknowledged(&mut self, at_most_ms: u64) -> Option<u64> {
         let began = self.now_ms;
         while self.now_ms - began < at_most_ms {
-            if self.told() == Some(true) {
+            if self.acknowledged() == Some(true) {
                 return Some(self.now_ms - began);
             }
             self.pass(50);

@@ -1,4 +1,4 @@
-//! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts. A waiting
+//! `/wait`: holds a request until the balancers have acknowledged, for `preStop` hooks and scripts. A waiting
 //! request is a future; one task judges for all of them.
 
 mod wait_query;
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// for long enough, the cache gets stale.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The answer where balancers need not be told.
+/// The answer where no balancer needs to acknowledge.
 const IN_SERVICE: &str = "the node is not going out\n";
 /// The same for a Service.
 const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";

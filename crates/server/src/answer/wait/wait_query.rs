@@ -28,11 +28,14 @@ pub(super) struct WaitQuery {
 impl WaitQuery {
     /// Parses a query. Other parameters are ignored. The error is the answer for the client.
     pub(super) fn parse(query: &str, catalog: &Catalog) -> Result<Self, (StatusCode, String)> {
-        let (mut goal, mut timeout, mut settle, mut service) = (Goal::Told, TIMEOUT, None, None);
+        let (mut goal, mut timeout, mut settle, mut service) = (Goal::Acknowledged, TIMEOUT, None, None);
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
-                "for" => goal = parse_goal(value).ok_or_else(|| wrong("for", "told, released or ready"))?,
+                "for" => {
+                    goal =
+                        parse_goal(value).ok_or_else(|| wrong("for", "acknowledged, released or ready"))?;
+                }
                 "timeout" => timeout = seconds(name, value)?.clamp(1, MOST_TIMEOUT),
                 "settle" => settle = Some(seconds(name, value)?.min(MOST_SETTLE)),
                 "service" => service = Some(watched(value, catalog)?),
@@ -40,7 +43,7 @@ impl WaitQuery {
             }
         }
         if service.is_some() && goal == Goal::Released {
-            return Err(wrong("for", "told or ready with service"));
+            return Err(wrong("for", "acknowledged or ready with service"));
         }
         let settle = settle.unwrap_or(if service.is_some() { SETTLE_OF_SERVICE } else { 0 });
         let [timeout, settle] = [timeout, settle].map(Duration::from_secs);
@@ -83,24 +86,24 @@ mod tests {
         let parse = |text| {
             query(text).map(|asked| (asked.goal.as_str(), asked.timeout.as_secs(), asked.settle.as_secs()))
         };
-        assert_eq!(parse(""), Ok(("told", 20, 0)));
+        assert_eq!(parse(""), Ok(("acknowledged", 20, 0)));
         assert_eq!(parse("for=released&timeout=55s&settle=2&x"), Ok(("released", 55, 2)));
         assert_eq!(parse("timeout=0&for=ready"), Ok(("ready", 1, 0)));
-        assert_eq!(parse("timeout=86400&settle=86400"), Ok(("told", 600, 60)));
-        assert_eq!(parse("service=a/b"), Ok(("told", 20, 2)));
-        assert_eq!(parse("service=a/b&settle=0"), Ok(("told", 20, 0)));
+        assert_eq!(parse("timeout=86400&settle=86400"), Ok(("acknowledged", 600, 60)));
+        assert_eq!(parse("service=a/b"), Ok(("acknowledged", 20, 2)));
+        assert_eq!(parse("service=a/b&settle=0"), Ok(("acknowledged", 20, 0)));
         let of = |text| query(text).map(|asked| asked.service);
         assert_eq!(of("service=ingress%2Fweb"), Ok(Some(1)));
         assert_eq!(of("for=ready"), Ok(None));
         let (status, text) = of("service=ingress/other").unwrap_err();
         assert!(status == 404 && text.contains("--watch-service"), "{text}");
         for (query, error) in [
-            ("for=gone", "for: takes told, released or ready\n"),
-            ("for", "for: takes told, released or ready\n"),
+            ("for=gone", "for: takes acknowledged, released or ready\n"),
+            ("for", "for: takes acknowledged, released or ready\n"),
             ("timeout=1m", "timeout: takes whole seconds, e.g. 20\n"),
             ("timeout=-1", "timeout: takes whole seconds, e.g. 20\n"),
             ("settle=", "settle: takes whole seconds, e.g. 20\n"),
-            ("for=released&service=a/b", "for: takes told or ready with service\n"),
+            ("for=released&service=a/b", "for: takes acknowledged or ready with service\n"),
         ] {
             assert_eq!(parse(query), Err((StatusCode::BAD_REQUEST, error.to_owned())), "{query}");
         }

@@ -122,7 +122,7 @@ mod tests {
         let [before, after] = [1, 2].map(|second| Moment::from_start(Duration::from_secs(second)));
         let judged = Judged { at: before, goals: vec![WaitJudgement::InService] };
         let (timeout, settle) = (Duration::ZERO, Duration::ZERO);
-        let asked = WaitQuery { goal: Goal::Told, timeout, settle, service: None };
+        let asked = WaitQuery { goal: Goal::Acknowledged, timeout, settle, service: None };
         assert!(judged.of(asked, before).is_some() && judged.of(asked, after).is_none());
     }
 }

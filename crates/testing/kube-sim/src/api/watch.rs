@@ -201,7 +201,7 @@ impl Watch {
                 self.bookmark = None;
                 self.pending.push_back(Pending::Expired(self.from, oldest));
             }
-            // The watch was too slow, or it was told to close.
+            // The watch was too slow, or was closed by a fault.
             Some(Feed::Close) | None => return None,
         }
         Some(())

@@ -1,4 +1,5 @@
-//! Told for one Service, by the answers that its probers got. Time is a number here; nothing waits.
+//! The acknowledgement for one Service, by the answers that its probers got. Time is a number here; nothing
+//! waits.
 
 use crate::scenario::{Scenario, World, cordoned, ready};
 use futures::FutureExt;
@@ -95,17 +96,17 @@ impl Rollout {
         self.app.status(self.now())
     }
 
-    fn told(&self) -> Option<bool> {
+    fn acknowledged(&self) -> Option<bool> {
         let status = self.status();
         let service = status.services.iter().find(|service| service.service == SERVICE).unwrap();
-        service.drain.as_ref().unwrap().told
+        service.drain.as_ref().unwrap().acknowledged
     }
 
-    /// Returns the time until the Service is told.
-    fn until_told(&mut self) -> u64 {
+    /// Returns the time until the Service is acknowledged.
+    fn until_acknowledged(&mut self) -> u64 {
         let began = self.now_ms;
-        while self.told() != Some(true) {
-            assert!(self.now_ms - began < 300_000, "not told: {:?}", self.status().services);
+        while self.acknowledged() != Some(true) {
+            assert!(self.now_ms - began < 300_000, "not acknowledged: {:?}", self.status().services);
             self.pass(100);
         }
         self.now_ms - began
@@ -113,7 +114,7 @@ impl Rollout {
 }
 
 /// Checks the conclusion against everything that the balancers heard.
-fn is_truly_told(rollout: &Rollout) -> Result<(), String> {
+fn is_truly_acknowledged(rollout: &Rollout) -> Result<(), String> {
     let mut waited_for = 0;
     for prober in rollout.status().probers {
         let IpAddr::V4(address) = prober.address else { unreachable!() };
@@ -123,10 +124,10 @@ fn is_truly_told(rollout: &Rollout) -> Result<(), String> {
         }
         waited_for += 1;
         if heard.len() < 4 || heard.iter().rev().take(4).any(|out| !out) {
-            return Err(format!("{address} has not been told: {heard:?}"));
+            return Err(format!("{address} has not acknowledged: {heard:?}"));
         }
     }
-    if waited_for == 0 { Err("told without a prober".to_owned()) } else { Ok(()) }
+    if waited_for == 0 { Err("acknowledged without a prober".to_owned()) } else { Ok(()) }
 }
 
 #[derive(Clone, Debug)]
@@ -155,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_service_is_told_only_when_every_regular_prober_of_its_path_is(
+    fn a_service_is_acknowledged_only_when_every_regular_prober_of_its_path_is(
         balancers in prop::collection::vec(
             (
                 prop_oneof![Just(500_u64), Just(2000), Just(10_000), Just(60_000)],
@@ -180,33 +181,37 @@ proptest! {
                 Event::Stop(n) => rollout.balancers[n].next_ms = u64::MAX,
                 Event::Begin(n) => rollout.balancers[n].next_ms = rollout.now_ms,
             }
-            if rollout.told() == Some(true) {
+            if rollout.acknowledged() == Some(true) {
                 prop_assert!(endpoints == 0 && !rollout.status().cache.stale);
-                prop_assert_eq!(is_truly_told(&rollout), Ok(()));
+                prop_assert_eq!(is_truly_acknowledged(&rollout), Ok(()));
             }
         }
     }
 }
 
 #[test]
-fn a_service_is_told_whatever_the_node_s_verdict_is() {
+fn a_service_is_acknowledged_whatever_the_node_s_verdict_is() {
     let mut rollout = Rollout::start(&[(2000, "/services/shop/web"), (2000, "/services/shop/web?drain=404")]);
     rollout.pass(200_000);
-    assert_eq!(rollout.told(), Some(false), "an endpoint is ready");
+    assert_eq!(rollout.acknowledged(), Some(false), "an endpoint is ready");
     rollout.endpoints(0);
-    assert!((6000..=8100).contains(&rollout.until_told()));
+    assert!((6000..=8100).contains(&rollout.until_acknowledged()));
     rollout.endpoints(1);
     rollout.node(cordoned());
     rollout.pass(10_000);
-    assert_eq!(rollout.told(), Some(false));
+    assert_eq!(rollout.acknowledged(), Some(false));
     assert_eq!(
-        rollout.status().drain.unwrap().told,
+        rollout.status().drain.unwrap().acknowledged,
         Some(true),
         "only the one that sees drains is waited for"
     );
     rollout.endpoints(0);
-    assert!((6000..=8100).contains(&rollout.until_told()));
-    assert_eq!(rollout.status().drain.unwrap().told, Some(true), "a Service that goes does not undo that");
+    assert!((6000..=8100).contains(&rollout.until_acknowledged()));
+    assert_eq!(
+        rollout.status().drain.unwrap().acknowledged,
+        Some(true),
+        "a Service that goes does not undo that"
+    );
 }
 
 /// Most nodes have no endpoint of a small Service.
@@ -216,11 +221,11 @@ fn a_node_comes_back_without_the_probers_of_services_that_have_no_endpoint_here(
     rollout.endpoints(0);
     rollout.node(cordoned());
     rollout.pass(200_000);
-    assert_eq!(rollout.status().drain.unwrap().told, Some(true));
+    assert_eq!(rollout.status().drain.unwrap().acknowledged, Some(true));
     rollout.node(ready());
     rollout.pass(10_000);
     let status = rollout.status();
-    assert_eq!((status.told_of(), status.drain.unwrap().told_ready), ((1, 1), Some(true)));
+    assert_eq!((status.acknowledged_of(), status.drain.unwrap().acknowledged_ready), ((1, 1), Some(true)));
 }
 
 #[test]

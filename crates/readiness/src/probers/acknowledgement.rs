@@ -1,5 +1,5 @@
-//! Decides whether all regular probers are told. [`ProberRecord::has_been_told`] decides that for one prober;
-//! `drain_status.rs` puts both conclusions into the status.
+//! Decides whether all regular probers have acknowledged. [`ProberRecord::has_acknowledged`] decides that for
+//! one prober; `drain_status.rs` puts both conclusions into the status.
 
 use super::asked::{Standing, takes_out};
 use super::record::{ProberRecord, millis};
@@ -31,10 +31,10 @@ impl PoolChange {
     }
 }
 
-/// The conditions for a prober to count as told, by the agent's settings `--told-fall`, `--told-rise`,
-/// `--told-interval` and `--told-probers`.
+/// The conditions for a prober to count as acknowledged, by the agent's settings `--ack-fall`, `--ack-rise`,
+/// `--ack-interval` and `--ack-probers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToldSettings {
+pub struct AckSettings {
     /// The number of answers in a row that take a node out.
     pub fall: u32,
     /// The number of answers in a row that bring it back.
@@ -46,13 +46,13 @@ pub struct ToldSettings {
     pub probers: Option<usize>,
 }
 
-impl Default for ToldSettings {
+impl Default for AckSettings {
     fn default() -> Self {
         Self { fall: FALL, rise: RISE, interval_ms: None, probers: None }
     }
 }
 
-impl ToldSettings {
+impl AckSettings {
     /// Returns the number of answers in a row for this pool change.
     pub fn times(&self, change: PoolChange) -> u32 {
         match change {
@@ -64,22 +64,22 @@ impl ToldSettings {
 
 /// The settings of the waiting client, which override the agent's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToldOverrides {
-    /// The value in place of `--told-fall`.
+pub struct AckOverrides {
+    /// The value in place of `--ack-fall`.
     pub fall: Option<u32>,
-    /// The value in place of `--told-rise`.
+    /// The value in place of `--ack-rise`.
     pub rise: Option<u32>,
-    /// The value in place of `--told-probers`.
+    /// The value in place of `--ack-probers`.
     pub probers: Option<usize>,
-    /// The value in place of `--told-interval`.
+    /// The value in place of `--ack-interval`.
     pub interval: Option<Duration>,
 }
 
-impl ToldOverrides {
+impl AckOverrides {
     /// Returns the effective settings, given those of the agent.
     #[must_use]
-    pub fn apply_to(&self, agents: ToldSettings) -> ToldSettings {
-        ToldSettings {
+    pub fn apply_to(&self, agents: AckSettings) -> AckSettings {
+        AckSettings {
             fall: self.fall.unwrap_or(agents.fall),
             rise: self.rise.unwrap_or(agents.rise),
             interval_ms: self.interval.map(millis).or(agents.interval_ms),
@@ -88,26 +88,26 @@ impl ToldOverrides {
     }
 }
 
-/// The conclusion whether all regular probers have been told of a pool change.
+/// The conclusion whether all regular probers have acknowledged a pool change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// All of them have been told.
+pub enum Acknowledgement {
+    /// All of them have acknowledged.
     Yes {
         /// The number of these probers.
         probers: usize,
     },
-    /// Some of them have not been told, or there was no such pool change.
+    /// Some of them have not acknowledged, or there was no such pool change.
     NotYet {
         /// The reason, if it is not a prober.
         why: Option<String>,
-        /// The probers that have not been told.
+        /// The probers that have not acknowledged.
         waiting_for: Vec<WaitingFor>,
     },
     /// The agent can't know.
     Unknown(Unknown),
 }
 
-/// The reason why it is not known whether all probers have been told.
+/// The reason why it is not known whether all probers have acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// The agent is too old to report probers.
@@ -211,8 +211,9 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl Told {
-    /// Returns true for [`Told::Yes`], false for [`Told::NotYet`], `None` for [`Told::Unknown`].
+impl Acknowledgement {
+    /// Returns true for [`Acknowledgement::Yes`], false for [`Acknowledgement::NotYet`], `None` for
+    /// [`Acknowledgement::Unknown`].
     pub fn is_yes(&self) -> Option<bool> {
         match self {
             Self::Yes { .. } => Some(true),
@@ -222,25 +223,25 @@ impl Told {
     }
 }
 
-/// Returns whether all regular probers have been told of a pool change, as of the time of the status. Without
-/// a regular prober the result is never [`Told::Yes`].
-pub fn told(status: &Status, change: PoolChange, overrides: &ToldOverrides) -> Told {
+/// Returns whether all regular probers have acknowledged a pool change, as of the time of the status. Without
+/// a regular prober the result is never [`Acknowledgement::Yes`].
+pub fn acknowledged(status: &Status, change: PoolChange, overrides: &AckOverrides) -> Acknowledgement {
     if let Some(unknown) = verdict_not_known(status) {
-        return Told::Unknown(unknown);
+        return Acknowledgement::Unknown(unknown);
     }
     if status.verdict.map(takes_out) != Some(change == PoolChange::Out) {
-        return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
+        return Acknowledgement::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
     }
     let drain = status.drain.as_ref();
     let settings = overrides.apply_to(drain.map(|drain| drain.settings).unwrap_or_default());
     if let Some(unknown) = probers_not_known(status, &settings) {
-        return Told::Unknown(unknown);
+        return Acknowledgement::Unknown(unknown);
     }
     let since_ms = drain.map_or(0, |drain| drain.since_ms);
     let probers = status.awaited(change);
     let waiting_for: Vec<_> = probers
         .clone()
-        .filter(|prober| !prober.has_been_told(change, since_ms, &settings))
+        .filter(|prober| !prober.has_acknowledged(change, since_ms, &settings))
         .map(|prober| WaitingFor::new(prober, change, since_ms, &settings))
         .collect();
     let answers = u64::from(settings.times(change)).saturating_add(1);
@@ -250,9 +251,9 @@ pub fn told(status: &Status, change: PoolChange, overrides: &ToldOverrides) -> T
         format!("the verdict changed {ago} ago: at the interval that is set, balancers behind one address need {after}")
     });
     if why.is_none() && waiting_for.is_empty() {
-        return Told::Yes { probers: probers.count() };
+        return Acknowledgement::Yes { probers: probers.count() };
     }
-    Told::NotYet { why, waiting_for }
+    Acknowledgement::NotYet { why, waiting_for }
 }
 
 fn verdict_not_known(status: &Status) -> Option<Unknown> {
@@ -265,7 +266,7 @@ fn verdict_not_known(status: &Status) -> Option<Unknown> {
 }
 
 /// Returns the reason why the probers are not known, or `None` if they are.
-fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown> {
+fn probers_not_known(status: &Status, settings: &AckSettings) -> Option<Unknown> {
     let drain = status.drain.as_ref()?;
     if drain.listening_ms < millis(LISTENS_FOR) {
         return Some(Unknown::Listening { for_ms: drain.listening_ms, overflown: drain.overflows > 0 });
@@ -298,7 +299,7 @@ fn not_turned(status: &Status) -> String {
     }
 }
 
-/// A prober that has not been told yet.
+/// A prober that has not acknowledged yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingFor {
     /// The name of the prober.
@@ -311,7 +312,7 @@ pub struct WaitingFor {
 }
 
 impl WaitingFor {
-    fn new(prober: &ProberRecord, change: PoolChange, since_ms: u64, settings: &ToldSettings) -> Self {
+    fn new(prober: &ProberRecord, change: PoolChange, since_ms: u64, settings: &AckSettings) -> Self {
         let heard =
             takes_out(prober.verdict) == (change == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
         let had = if heard { prober.in_a_row } else { 0 };
@@ -324,9 +325,9 @@ impl WaitingFor {
         let why = match prober.row() {
             Some(row) if had >= times => {
                 let (row, needs) = (Age(row.into()), Age(prober.row_needs(change, settings).into()));
-                format!("told {had} times within {row}, which takes it {needs} by itself{lately}")
+                format!("got it {had} times within {row}, which takes it {needs} by itself{lately}")
             }
-            _ => format!("told {had} of {times} times{lately}"),
+            _ => format!("got it {had} of {times} times{lately}"),
         };
         Self { prober: prober.who(), request: prober.request.clone(), why }
     }

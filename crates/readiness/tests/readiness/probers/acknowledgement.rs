@@ -1,9 +1,9 @@
-//! Tests of the conclusion whether all probers have been told.
+//! Tests of the conclusion whether all probers have acknowledged.
 
 use super::world::{World, balancer};
 use nodegate_readiness::probers::{
-    DRAIN_SUMMARY_BYTES, DrainSummary, Goal, PoolChange, Standing, Told, ToldOverrides, Traffic, Unknown,
-    WaitJudgement, told,
+    AckOverrides, Acknowledgement, DRAIN_SUMMARY_BYTES, DrainSummary, Goal, PoolChange, Standing, Traffic,
+    Unknown, WaitJudgement, acknowledged,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{HostSignals, Verdict};
@@ -18,29 +18,29 @@ fn two() -> World {
 
 fn not_known(world: &World) -> String {
     let drain = world.status().drain.unwrap();
-    assert_eq!(drain.told, None);
+    assert_eq!(drain.acknowledged, None);
     drain.not_known.unwrap()
 }
 
 #[test]
-fn all_are_told_when_each_has_asked_once_more_than_it_takes() {
+fn all_have_acknowledged_when_each_has_asked_once_more_than_it_takes() {
     for every_ms in [200, 2000, 10_000] {
         let mut world = World::new([balancer(1, every_ms), balancer(2, every_ms / 2)]);
         world.pass_seconds(100);
-        assert_eq!(world.told(), Some(false), "nothing takes it out yet");
-        assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+        assert_eq!(world.acknowledged(), Some(false), "nothing takes it out yet");
+        assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(true));
         world.cordon(true);
-        let took = world.until_told(600_000).unwrap();
+        let took = world.until_acknowledged(600_000).unwrap();
         // Four probes: within three intervals and the rest of the first.
         assert!(took > 3 * every_ms - 50 && took <= 4 * every_ms + 1000, "{every_ms}: {took}");
         let drain = world.status().drain.unwrap();
         assert_eq!((drain.released, drain.waiting_for.len()), (None, 0));
         assert!(drain.released_not_known.unwrap().contains("--traffic-port"));
         world.cordon(false);
-        assert_eq!(world.told(), Some(false));
-        assert_eq!(world.status().drain.unwrap().told_ready, Some(false));
+        assert_eq!(world.acknowledged(), Some(false));
+        assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(false));
         world.pass(3 * every_ms + 50);
-        assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+        assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(true));
     }
 }
 
@@ -55,7 +55,7 @@ fn a_slow_balancer_is_waited_for_from_its_first_probe() {
     world.pass_seconds(60);
     assert_eq!(world.standing(1), Standing::Regular);
     world.cordon(true);
-    let took = world.until_told(600_000).unwrap();
+    let took = world.until_acknowledged(600_000).unwrap();
     assert!((180_000..=241_000).contains(&took), "{took}");
 }
 
@@ -66,13 +66,13 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
     world.pass(3000);
     world.stop(0);
     world.pass_seconds(10);
-    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Silent));
+    assert_eq!((world.acknowledged(), world.standing(0)), (Some(false), Standing::Silent));
     let waiting_for = world.status().drain.unwrap().waiting_for;
     assert_eq!(waiting_for.len(), 1);
     assert_eq!(waiting_for[0].prober, "10.0.0.1");
-    assert!(waiting_for[0].why.starts_with("told 2 of 4 times, silent for"), "{}", waiting_for[0].why);
+    assert!(waiting_for[0].why.starts_with("got it 2 of 4 times, silent for"), "{}", waiting_for[0].why);
     // Ten intervals and half a minute after its last probe.
-    let took = world.until_told(100_000).unwrap();
+    let took = world.until_acknowledged(100_000).unwrap();
     assert!((36_000..=42_000).contains(&took), "{took}");
     assert_eq!(world.standing(0), Standing::Gone);
     world.stop(1);
@@ -91,7 +91,7 @@ fn an_agent_check_that_is_switched_off_is_gone_at_once() {
     world.pass_seconds(100);
     world.cordon(true);
     world.stop(1);
-    let took = world.until_told(60_000).unwrap();
+    let took = world.until_acknowledged(60_000).unwrap();
     assert!((6000..=8000).contains(&took), "{took}");
     assert_eq!(world.status().probers[1].standing, Standing::Gone);
     // The agent-check counts like any other if that address sends no other probes, or these stop, too.
@@ -104,17 +104,17 @@ fn an_agent_check_that_is_switched_off_is_gone_at_once() {
 }
 
 #[test]
-fn a_prober_that_comes_back_must_be_told_again() {
+fn a_prober_that_comes_back_must_acknowledge_again() {
     let mut world = two();
     world.cordon(true);
-    world.until_told(60_000).unwrap();
+    world.until_acknowledged(60_000).unwrap();
     world.stop(0);
     world.pass_seconds(120);
-    assert_eq!((world.told(), world.standing(0)), (Some(true), Standing::Gone));
+    assert_eq!((world.acknowledged(), world.standing(0)), (Some(true), Standing::Gone));
     world.begin(0);
     world.pass(1);
-    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Regular));
-    let took = world.until_told(60_000).unwrap();
+    assert_eq!((world.acknowledged(), world.standing(0)), (Some(false), Standing::Regular));
+    let took = world.until_acknowledged(60_000).unwrap();
     assert!((5900..=6100).contains(&took), "{took}");
 }
 
@@ -127,11 +127,11 @@ fn a_short_restart_breaks_no_row() {
     world.pass(6000);
     world.begin(0);
     world.pass(4000);
-    assert_eq!(world.told(), Some(true));
+    assert_eq!(world.acknowledged(), Some(true));
 }
 
 #[test]
-fn backends_that_name_themselves_are_told_one_by_one() {
+fn backends_that_name_themselves_acknowledge_one_by_one() {
     const NAMES: [&str; 10] = ["a/n", "b/n", "c/n", "d/n", "e/n", "f/n", "g/n", "h/n", "i/n", "j/n"];
     let backends = NAMES.map(|name| {
         let mut prober = balancer(1, 2000);
@@ -142,10 +142,10 @@ fn backends_that_name_themselves_are_told_one_by_one() {
     let mut world = World::new(backends);
     world.pass_seconds(100);
     world.cordon(true);
-    let took = world.until_told(60_000).unwrap();
+    let took = world.until_acknowledged(60_000).unwrap();
     assert!((7000..=8000).contains(&took), "{took}");
     let status = world.status();
-    assert_eq!((status.told_of(), status.sessions()), ((10, 10), Some(70)));
+    assert_eq!((status.acknowledged_of(), status.sessions()), ((10, 10), Some(70)));
     world.probers[3].next_ms += 1_000_000;
     world.cordon(false);
     world.cordon(true);
@@ -163,26 +163,26 @@ fn behind_one_address_the_interval_must_be_set() {
     world.pass_seconds(100);
     world.cordon(true);
     let began = world.now_ms;
-    let overrides = ToldOverrides { interval: Some(Duration::from_secs(2)), ..ToldOverrides::default() };
-    assert!(world.until_told(60_000).unwrap() <= 4000, "it can't be seen that they are two");
-    assert!(matches!(world.judge(PoolChange::Out, &overrides), Told::NotYet { why: Some(_), .. }));
+    let overrides = AckOverrides { interval: Some(Duration::from_secs(2)), ..AckOverrides::default() };
+    assert!(world.until_acknowledged(60_000).unwrap() <= 4000, "it can't be seen that they are two");
+    assert!(matches!(world.judge(PoolChange::Out, &overrides), Acknowledgement::NotYet { why: Some(_), .. }));
     world.pass(8000 - (world.now_ms - began) - 1);
-    assert!(matches!(world.judge(PoolChange::Out, &overrides), Told::NotYet { why: Some(_), .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &overrides), Acknowledgement::NotYet { why: Some(_), .. }));
     world.pass(1);
-    assert_eq!(world.judge(PoolChange::Out, &overrides), Told::Yes { probers: 1 });
+    assert_eq!(world.judge(PoolChange::Out, &overrides), Acknowledgement::Yes { probers: 1 });
 }
 
 #[test]
-fn told_is_unknown_after_an_overflow() {
+fn the_acknowledgement_is_unknown_after_an_overflow() {
     let mut world = two();
     world.cordon(true);
     world.pass_seconds(10);
-    assert_eq!(world.told(), Some(true));
+    assert_eq!(world.acknowledged(), Some(true));
     world.overflown_ms = Some(world.now_ms);
     world.pass_seconds(89);
     assert!(not_known(&world).contains("the table of probers overflowed"));
     world.pass_seconds(1);
-    assert_eq!(world.told(), Some(true));
+    assert_eq!(world.acknowledged(), Some(true));
 }
 
 /// The next agent has seen no probes, and its node is cordoned.
@@ -197,21 +197,24 @@ fn an_agent_that_is_replaced_must_listen_first() {
     );
     assert_eq!(world.status().drain_summary().not_known_code.as_deref(), Some("listening"));
     assert_eq!(world.verdict(), Some(Verdict::Draining));
-    assert_eq!(world.until_told(60_000), Some(30_000));
+    assert_eq!(world.until_acknowledged(60_000), Some(30_000));
 }
 
-/// The host says so itself, so balancers are told without an API server.
+/// The host says so itself, so balancers acknowledge it without an API server.
 #[test]
-fn a_shutdown_is_told_although_the_cache_is_stale() {
+fn a_shutdown_is_acknowledged_although_the_cache_is_stale() {
     let mut world = World::new([balancer(1, 2000)]);
     world.pass_seconds(200);
     world.proof = false;
     world.pass_seconds(20);
     assert!(not_known(&world).contains("stale"));
     world.host(HostSignals { shutdown: true, ..HostSignals::default() });
-    assert!(world.until_told(60_000).is_some_and(|took| took <= 8000));
+    assert!(world.until_acknowledged(60_000).is_some_and(|took| took <= 8000));
     let summary = world.status().drain_summary();
-    assert!(!summary.stale && summary.told == Some(true) && summary.needs_ms == Some(8000), "{summary:?}");
+    assert!(
+        !summary.stale && summary.acknowledged == Some(true) && summary.needs_ms == Some(8000),
+        "{summary:?}"
+    );
     world.host(HostSignals::default());
     assert!(not_known(&world).contains("stale"));
 }
@@ -243,8 +246,12 @@ fn a_cache_that_goes_stale_tells_nothing() {
     world.proof = true;
     world.pass_seconds(1);
     assert_eq!(world.verdict(), Some(Verdict::Draining));
-    assert_eq!(world.told(), Some(false), "what was told before the cache was stale is forgotten");
-    let took = world.until_told(60_000).unwrap();
+    assert_eq!(
+        world.acknowledged(),
+        Some(false),
+        "what had acknowledged before the cache was stale is forgotten"
+    );
+    let took = world.until_acknowledged(60_000).unwrap();
     assert!((6000..=8000).contains(&took), "{took}");
 }
 
@@ -256,10 +263,10 @@ fn a_prober_that_no_drain_reaches_is_not_waited_for() {
     let mut world = World::new([balancer(1, 2000), asks_custom_conditions]);
     world.pass_seconds(100);
     world.cordon(true);
-    world.until_told(10_000).unwrap();
+    world.until_acknowledged(10_000).unwrap();
     let status = world.status();
-    assert_eq!(status.told_of(), (1, 1));
-    assert_eq!(status.probers[1].told, None);
+    assert_eq!(status.acknowledged_of(), (1, 1));
+    assert_eq!(status.probers[1].acknowledged, None);
     let blind = ["10.0.0.3 /health?check=custom_conditions"];
     assert_eq!(status.drain.unwrap().cant_see_drains, blind);
     world.stop(0);
@@ -276,56 +283,63 @@ fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     world.cordon(true);
     world.pass_seconds(10);
     let judge = |wanted| {
-        world.judge(PoolChange::Out, &ToldOverrides { probers: Some(wanted), ..ToldOverrides::default() })
+        world.judge(PoolChange::Out, &AckOverrides { probers: Some(wanted), ..AckOverrides::default() })
     };
-    assert_eq!(judge(2), Told::Yes { probers: 2 });
-    assert_eq!(judge(3), Told::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
-    let ten = ToldOverrides { fall: Some(10), ..ToldOverrides::default() };
+    assert_eq!(judge(2), Acknowledgement::Yes { probers: 2 });
+    assert_eq!(judge(3), Acknowledgement::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
+    let ten = AckOverrides { fall: Some(10), ..AckOverrides::default() };
     world.pass_seconds(9);
-    assert!(matches!(world.judge(PoolChange::Out, &ten), Told::NotYet { .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &ten), Acknowledgement::NotYet { .. }));
     world.pass_seconds(3);
-    assert_eq!(world.judge(PoolChange::Out, &ten), Told::Yes { probers: 2 });
+    assert_eq!(world.judge(PoolChange::Out, &ten), Acknowledgement::Yes { probers: 2 });
 }
 
-/// What `/wait` does for each goal, from a node in service to one that is told and free.
+/// What `/wait` does for each goal, from a node in service to one that is acknowledged and free.
 #[test]
 fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
     use WaitJudgement::{InService, Over, Waiting};
     let judge = |world: &World, goal| world.status().judge_wait(goal, Duration::ZERO);
     let over = |text: &str| Over(text.to_owned());
     let mut world = two();
-    assert_eq!([Goal::Told, Goal::Released].map(|goal| judge(&world, goal)), [InService, InService]);
+    assert_eq!([Goal::Acknowledged, Goal::Released].map(|goal| judge(&world, goal)), [InService, InService]);
     assert_eq!(judge(&world, Goal::Ready), over("ready: 2 balancers"));
     world.cordon(true);
     world.pass(1000);
-    let Waiting(why) = judge(&world, Goal::Told) else { panic!() };
-    assert!(why.starts_with("10.0.0.1 /health (told ") && why.contains("; 10.0.0.2 /health (told "), "{why}");
+    let Waiting(why) = judge(&world, Goal::Acknowledged) else { panic!() };
+    assert!(
+        why.starts_with("10.0.0.1 /health (acknowledged ")
+            && why.contains("; 10.0.0.2 /health (acknowledged "),
+        "{why}"
+    );
     let mut status = world.status();
     status.verdict = Some(Verdict::NotReady);
-    assert!(matches!(status.judge_wait(Goal::Told, Duration::from_mins(1)), Waiting(_)));
-    let dead = status.judge_wait(Goal::Told, Duration::from_secs(61));
+    assert!(matches!(status.judge_wait(Goal::Acknowledged, Duration::from_mins(1)), Waiting(_)));
+    let dead = status.judge_wait(Goal::Acknowledged, Duration::from_secs(61));
     assert_eq!(dead, over("the node has been NotReady for 61 s"));
     assert!(matches!(status.judge_wait(Goal::Ready, Duration::from_secs(61)), Waiting(_)));
-    world.until_told(60_000).unwrap();
-    assert_eq!(judge(&world, Goal::Told), over("told: 2 balancers"));
+    world.until_acknowledged(60_000).unwrap();
+    assert_eq!(judge(&world, Goal::Acknowledged), over("acknowledged: 2 balancers"));
     assert!(matches!(judge(&world, Goal::Released), Waiting(why) if why.contains("--traffic-port")));
     let traffic = |established| {
         Some(Traffic { ports: vec![443], established: Some(established), age_ms: Some(500), error: None })
     };
     world.traffic = traffic(14);
-    assert_eq!(judge(&world, Goal::Released), Waiting("all told, but sessions are left".to_owned()));
+    assert_eq!(judge(&world, Goal::Released), Waiting("all acknowledged, but sessions are left".to_owned()));
     world.traffic = traffic(0);
     assert_eq!(judge(&world, Goal::Released), over("released: 2 balancers"));
     world.proof = false;
     world.pass_seconds(20);
     let stale = "the cache is stale: the verdict may be a guess".to_owned();
-    assert_eq!(judge(&world, Goal::Told), Waiting(stale));
+    assert_eq!(judge(&world, Goal::Acknowledged), Waiting(stale));
     let mut unprobed = World::new([]);
     unprobed.cordon(true);
     unprobed.pass_seconds(100);
-    assert_eq!(judge(&unprobed, Goal::Told), over("no balancer probes this agent regularly"));
+    assert_eq!(judge(&unprobed, Goal::Acknowledged), over("no balancer probes this agent regularly"));
     let older = Status { drain: None, ..unprobed.status() };
-    assert_eq!(told(&older, PoolChange::Out, &ToldOverrides::default()), Told::Unknown(Unknown::OlderAgent));
+    assert_eq!(
+        acknowledged(&older, PoolChange::Out, &AckOverrides::default()),
+        Acknowledgement::Unknown(Unknown::OlderAgent)
+    );
 }
 
 /// The bound holds for all names, and for long reasons.
@@ -337,9 +351,9 @@ fn the_summary_of_a_drain_is_bounded() {
     world.pass_seconds(1);
     let mut status = world.status();
     let summary = status.drain_summary();
-    assert_eq!((summary.waiting_for.len(), summary.told_probers, summary.probers), (8, 0, 200));
+    assert_eq!((summary.waiting_for.len(), summary.acknowledged_probers, summary.probers), (8, 0, 200));
     assert_eq!(summary.waiting_for[0], "10.0.0.1 /health");
-    assert_eq!((summary.told, summary.not_known.as_deref()), (Some(false), None));
+    assert_eq!((summary.acknowledged, summary.not_known.as_deref()), (Some(false), None));
     for hostile in ["n".repeat(5000), "\u{1b}\"\\\u{2028}€".repeat(1000)] {
         let drain = status.drain.as_mut().unwrap();
         for one in &mut drain.waiting_for {
