@@ -102,7 +102,7 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
     let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     for word in [
-        "acknowledged   all 2 probers",
+        "drain  acknowledged by all 2 probers",
         "PROBER",
         "127.0.9.1  /health?drain=503",
         "503 Draining x",

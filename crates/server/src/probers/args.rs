@@ -35,7 +35,7 @@ pub struct ProberArgs {
 
     /// Least number of regular probers; with fewer, `acknowledged` is unknown. If not set, one is enough
     #[arg(long, env = "NODEGATE_ACK_PROBERS", value_name = "COUNT", value_parser = number(1..=256_usize, PROBERS))]
-    acknowledged_probers: Option<usize>,
+    ack_probers: Option<usize>,
 }
 
 impl ProberArgs {
@@ -46,7 +46,7 @@ impl ProberArgs {
             fall: self.ack_fall,
             rise: self.ack_rise,
             interval_ms: self.ack_interval.map(interval_ms),
-            probers: self.acknowledged_probers,
+            probers: self.ack_probers,
         };
         ProberSettings { balancers: self.balancers.unwrap_or_default(), acknowledged, traffic: None }
     }
