@@ -173,6 +173,10 @@ behind the prefix, but for three; lists have commas, and where these are part of
 
 {{/* Combinations of values that the chart rejects, for which a schema has no readable error. */}}
 {{- define "nodegate.check" -}}
+{{- $name := include "nodegate.fullname" . }}
+{{- if or (not (regexMatch "^[a-z][-a-z0-9]*$" $name)) (has $name (list "true" "false" "null" "yes" "no" "on" "off" "y" "n")) }}
+{{- fail (printf "the objects' name %q: takes a-z, 0-9 and -, beginning with a letter, and no word of YAML; set fullnameOverride" $name) }}
+{{- end }}
 {{- if and .Values.evictionGate.caBundle (not .Values.evictionGate.tlsSecret) }}
 {{- fail "evictionGate.caBundle needs evictionGate.tlsSecret: the gate writes the CA of its own certificate itself" }}
 {{- end }}
@@ -181,6 +185,43 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{- end }}
 {{- if and .Values.hostChecks.enabled .Values.openshift.enabled }}
 {{- fail "hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath" }}
+{{- end }}
+{{- if and .Values.haproxy.enabled .Values.openshift.enabled }}
+{{- fail "haproxy.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 does not allow HAProxy's user" }}
+{{- end }}
+{{- with .Values.updateStrategy.rollingUpdate }}
+{{- if and (ne (toString (.maxSurge | default 0)) "0") (ne (toString (.maxUnavailable | default 0)) "0") }}
+{{- fail (printf "updateStrategy.rollingUpdate: one of maxSurge (%v) and maxUnavailable (%v) must be 0" .maxSurge .maxUnavailable) }}
+{{- end }}
+{{- end }}
+{{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/component" "app.kubernetes.io/part-of" }}
+{{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "prometheus.labels" .Values.prometheus.labels }}
+{{- range $key, $_ := $labels }}
+{{- if has $key $own }}
+{{- fail (printf "%s: the chart itself sets the label %s" $value $key) }}
+{{- end }}
+{{- if and (ne $value "commonLabels") (hasKey ($.Values.commonLabels | default dict) $key) }}
+{{- fail (printf "%s: the label %s is in commonLabels, too" $value $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $key, $_ := .Values.podAnnotations }}
+{{- if has $key (list "kubectl.kubernetes.io/default-container" "cluster-autoscaler.kubernetes.io/enable-ds-eviction" "openshift.io/required-scc") }}
+{{- fail (printf "podAnnotations: the chart itself sets the annotation %s" $key) }}
+{{- end }}
+{{- end }}
+{{- range $value, $address := dict "settings.listenAddress" .Values.settings.listenAddress "haproxy.settings.listen" .Values.haproxy.settings.listen "evictionGate.settings.listen" .Values.evictionGate.settings.listen "evictionGate.settings.healthListen" .Values.evictionGate.settings.healthListen }}
+{{- if regexMatch "^(127[.]|\\[?::1(\\]|$)|localhost)" (toString $address) }}
+{{- fail (printf "%s: takes an address that the kubelet reaches, which %v is not" $value $address) }}
+{{- end }}
+{{- end }}
+{{- $ports := dict }}
+{{- range $value, $port := dict "settings.listenPort" (include "nodegate.port" .) "settings.agentCheckPort" (kindIs "invalid" .Values.settings.agentCheckPort | ternary 25002 .Values.settings.agentCheckPort) "settings.metricsAddr" (include "nodegate.portOf" .Values.settings.metricsAddr) }}
+{{- $port = toString $port }}
+{{- if and (hasKey $ports $port) (not (has $port (list "" "0"))) }}
+{{- fail (printf "%s: port %s is also that of %s" $value $port (get $ports $port)) }}
+{{- end }}
+{{- $_ := set $ports $port $value }}
 {{- end }}
 {{- if and .Values.haproxy.enabled (not (include "nodegate.haproxy.port" .)) }}
 {{- fail "haproxy.settings.listen: takes an address and a port, e.g. [::]:25003, which the kubelet's probes ask" }}

@@ -102,7 +102,8 @@ pub(super) fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
 
 #[test]
 fn an_empty_value_keeps_the_agents_default() {
-    let names: Vec<_> = variables(&template(&json!({})).unwrap()).into_keys().collect();
+    let empty = json!({"settings": {"onStale": ""}});
+    let names: Vec<_> = variables(&template(&empty).unwrap()).into_keys().collect();
     assert_eq!(names, ["NODEGATE_STATE_DIR", "NODE_NAME"]);
 }
 
@@ -129,6 +130,17 @@ const REFUSED: &str = r#"
 {"hostSignals": {"enabled": true}, "openshift": {"enabled": true}} => hostSignals.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
 {"hostChecks": {"enabled": true}, "openshift": {"enabled": true}} => hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
 {"haproxy": {"enabled": true, "settings": {"listen": ""}}} => haproxy.settings.listen: takes an address and a port, e.g. [::]:25003
+{"haproxy": {"enabled": true}, "openshift": {"enabled": true}} => haproxy.enabled and openshift.enabled do not go together
+{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}} => updateStrategy.rollingUpdate: one of maxSurge (10%) and maxUnavailable (1) must be 0
+{"commonLabels": {"app.kubernetes.io/name": "x"}} => commonLabels: the chart itself sets the label app.kubernetes.io/name
+{"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}} => podLabels: the label team is in commonLabels, too
+{"podAnnotations": {"kubectl.kubernetes.io/default-container": "x"}} => podAnnotations: the chart itself sets the annotation kubectl
+{"settings": {"listenAddress": "127.0.0.1"}} => settings.listenAddress: takes an address that the kubelet reaches, which 127.0.0.1 is not
+{"evictionGate": {"settings": {"listen": "[::1]:8443"}}} => evictionGate.settings.listen: takes an address that the kubelet reaches
+{"settings": {"listenPort": 25002}} => settings.listenPort: port 25002 is also that of settings.agentCheckPort
+{"fullnameOverride": "123"} => the objects' name "123": takes a-z, 0-9 and -, beginning with a letter
+{"settings": null} => at '': missing property 'settings'
+{"haproxy": {"settings": null}} => at '/haproxy': missing property 'settings'
 "#;
 
 #[test]
@@ -155,7 +167,7 @@ fn only_the_kubelets_probes_follow_listen_port() {
 fn the_chart_gives_haproxy_its_template_and_settings() {
     let manifests = template(&json!({"haproxy": {
         "enabled": true, "template": "global\n  maxconn 100\n", "syncResources": {},
-        "settings": {"forward": ["a=1:2@b?c", "d=3:4"], "namespaces": ["a", "b"], "logFormat": "json", "listen": "127.0.0.1:25009"},
+        "settings": {"forward": ["a=1:2@b?c", "d=3:4"], "namespaces": ["a", "b"], "logFormat": "json", "listen": "0.0.0.0:25009"},
     }}))
     .unwrap();
     let template = manifests.the("ConfigMap", "nodegate-haproxy-template");
