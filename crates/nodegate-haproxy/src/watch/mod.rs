@@ -4,7 +4,8 @@ pub(crate) mod life;
 mod objects;
 
 use crate::failure::Lasting;
-use crate::plan::{Facts, ServiceKey, namespaces, node_selector};
+use crate::plan::observed::{Facts, ServiceKey};
+use crate::plan::values::{namespaces, node_selector};
 use crate::watch::life::Life;
 use crate::watch::objects::Watched;
 use k8s_openapi::api::core::v1::Service;
