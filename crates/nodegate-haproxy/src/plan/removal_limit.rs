@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_if_told_so() {
+    fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_at_100() {
         let new = nodes("d e f", Verdict::Ready);
         assert_eq!(accept(0, &nodes("a b c", Verdict::Ready), &new), (new.clone(), Retained::default()));
         let (facts, held) = accept(0, &new, &nodes("g h", Verdict::Ready));

@@ -291,8 +291,8 @@ fn two_nodes_with_one_address_are_one_server() {
     let desired = plan(&cluster(), &PlanPolicy::default());
     let names: Vec<&str> = desired.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);
-    let told = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
-    assert!(told.about == "old-1" && told.text.contains("worker-1"), "{told:?}");
+    let problem = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
+    assert!(problem.about == "old-1" && problem.text.contains("worker-1"), "{problem:?}");
 }
 
 #[test]

@@ -22,11 +22,11 @@ pub(crate) struct Reported {
 
 impl Reported {
     pub(crate) fn problems(&mut self, now: &BTreeSet<Problem>) {
-        let told = |problem: &&Problem| problem.kind != INTENDED;
-        for Problem { about, kind, text, .. } in now.difference(&self.problems).filter(told) {
+        let is_shown = |problem: &&Problem| problem.kind != INTENDED;
+        for Problem { about, kind, text, .. } in now.difference(&self.problems).filter(is_shown) {
             tracing::warn!(about, kind, "{text}");
         }
-        for Problem { about, kind, text, .. } in self.problems.difference(now).filter(told) {
+        for Problem { about, kind, text, .. } in self.problems.difference(now).filter(is_shown) {
             tracing::info!(about, kind, "no longer: {text}");
         }
         self.problems.clone_from(now);

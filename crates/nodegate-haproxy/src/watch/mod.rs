@@ -173,13 +173,13 @@ impl<Object: Watched> Watch<'_, Object> {
             }
         };
         let mut listed = Facts::default();
-        let told = |event| {
+        let on_event = |event| {
             if matches!(event, Event::InitDone) {
                 failing.end();
             }
             self.take(&mut listed, event);
         };
-        session.run(stop, told).await
+        session.run(stop, on_event).await
     }
 
     fn take(&self, listed: &mut Facts, event: Event<Object>) {

@@ -4,7 +4,7 @@ use crate::lab::{Lab, get, node_name};
 use crate::servers::Traffic;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::needs_root;
+use nodegate_testbed::programs::{needs_root, system};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -13,18 +13,34 @@ fn failed(lab: &Lab, kind: &str) -> bool {
     lab.metric(&format!("nodegate_haproxy_failures_total{{kind=\"{kind}\"}}")).is_some()
 }
 
-/// Kills either program at a random moment of a change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_programs_are_killed_at_random_and_come_back() {
+    are_killed(6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; make haproxy-test"]
+async fn both_programs_are_killed_a_hundred_times_and_come_back() {
+    are_killed(100).await;
+}
+
+/// Kills either program at a random moment of a change, which is a reload or a few weights.
+async fn are_killed(rounds: u64) {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
-    for round in 0..6 {
+    for round in 0..rounds {
         lab.set_share(0, 10 + round);
+        if round % 3 != 0 {
+            lab.change(round);
+        }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..600))).await;
         if fastrand::bool() {
             lab.kill_program().await;
+            let mut check = system("haproxy");
+            let valid = check.arg("-c").arg("-f").arg(&lab.config).output().unwrap();
+            assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
             lab.start_program();
         }
         if fastrand::bool() {

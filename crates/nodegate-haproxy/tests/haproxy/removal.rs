@@ -1,9 +1,10 @@
 //! The removal limit counts servers, and lets changes pass that only look like a loss.
 
-use crate::lab::Lab;
+use crate::lab::{Lab, node_name};
 use crate::servers::Traffic;
 use crate::statuses::{a_while, ingress, publishing, writes};
 use serde_json::Value;
+use std::time::Duration;
 
 fn held(lab: &Lab, kind: &str) -> Option<f64> {
     lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}"))
@@ -20,6 +21,21 @@ fn applied(lab: &Lab) -> String {
 async fn restart(lab: &mut Lab) {
     lab.kill_program().await;
     lab.start_program();
+}
+
+/// Each of them alone is within the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_nodes_that_vanish_one_after_the_other_within_a_moment_are_one_removal() {
+    let mut lab = Lab::new(10).await;
+    lab.publish().await;
+    let before = config(&lab);
+    for index in 0..10 {
+        assert!(lab.sim.delete("nodes", "", &node_name(index)));
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    lab.until("all are kept", async || held(&lab, "nodes") == Some(10.0)).await;
+    a_while(&lab).await;
+    assert_eq!(config(&lab), before);
 }
 
 /// Loses etcd's data and gets it back: the lists have nothing meanwhile, and no watch has reported a deletion.
