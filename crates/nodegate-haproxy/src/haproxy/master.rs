@@ -126,8 +126,7 @@ impl Master {
                 tokio::time::sleep(POLL).await;
             }
         };
-        let late =
-            || Failure::new("reload", format!("no new worker {} s after the reload", RELOAD.as_secs()));
+        let late = || Failure::new(REFUSED, format!("no new worker {} s after the reload", RELOAD.as_secs()));
         tokio::time::timeout(RELOAD, reloaded).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -172,7 +171,7 @@ impl Master {
     async fn ask(&self, lines: &str, within: Duration) -> Result<String, Failure> {
         let at = self.socket.display();
         let failed =
-            |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
+            |error: &dyn Display| Failure::new("silent", format!("HAProxy does not answer: {at}: {error}"));
         let answer = async {
             let mut stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {

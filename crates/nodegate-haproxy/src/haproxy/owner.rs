@@ -383,7 +383,7 @@ impl Owner {
         };
         let mut reload = tokio::process::Command::new(program);
         reload.args(words).stdin(Stdio::null());
-        let failed = |why: String| Failure::new(REFUSED, format!("--reload-command failed: {why}"));
+        let failed = |why: String| Failure::new("command", format!("--reload-command failed: {why}"));
         run(reload, RELOAD).await.map_err(failed)?;
         master.wait_for_proof(hash).await
     }

@@ -225,15 +225,22 @@ mod tests {
         let configuration = write("haproxy.cfg", all.clone().map(|(line, _)| format!("  {line}")).collect());
         let state = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
-            format!("3 nodes 1 {} {} 2 0 1 1 2 1 0 2 0 0 0 0 {} {} - 0 0", words[0], words[1], words[2], words[3])
+            format!(
+                "3 nodes 1 {} {} 2 0 1 1 2 1 0 2 0 0 0 0 {} {} - 0 0",
+                words[0], words[1], words[2], words[3]
+            )
         };
         let header = ["1".to_owned(), "# be_id".to_owned()];
         let dump = write("dump", header.into_iter().chain(all.map(|(_, line)| state(line))).collect());
-        let output = Command::new("awk").arg("-f").arg(super::STATES).args([configuration, dump]).output().unwrap();
+        let output =
+            Command::new("awk").arg("-f").arg(super::STATES).args([configuration, dump]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert_eq!(text(&output.stdout).lines().count(), 2 + kept.len(), "{output:?}");
         let said = text(&output.stderr);
         assert_eq!(said.lines().count(), named.len(), "{said}");
-        assert!(["i", "j", "k"].iter().all(|name| said.contains(&format!("not kept: nodes/{name},"))), "{said}");
+        assert!(
+            ["i", "j", "k"].iter().all(|name| said.contains(&format!("not kept: nodes/{name},"))),
+            "{said}"
+        );
     }
 }
