@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The interval between looks at the progress of a reload.
 const POLL: Duration = Duration::from_millis(20);
 /// The longest time for a reload. 100,000 servers take a few seconds.
-pub(crate) const RELOAD: Duration = Duration::from_secs(30);
+const RELOAD: Duration = Duration::from_secs(30);
 /// The time for the new worker to answer, after the master says that it has started.
 const ANSWERS: Duration = Duration::from_secs(5);
 /// The time after which a reload that has not started is asked for again.
@@ -151,19 +151,6 @@ impl Master {
             if now.reloads == before.reloads && !is_fresh && Instant::now() >= again {
                 return Ok(false);
             }
-        }
-    }
-
-    /// Waits until the newest worker proves the configuration with this hash, after another program's reload.
-    pub(crate) async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
-        let proven = async {
-            while !self.runs(hash).await.unwrap_or(false) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        match tokio::time::timeout(RELOAD, proven).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(runs_another()),
         }
     }
 

@@ -2,9 +2,9 @@
 //! and its processes stay.
 
 use crate::failure::Failure;
-use crate::haproxy::check::{check, run};
+use crate::haproxy::check::check;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
-use crate::haproxy::master::{ABSENT, Master, REFUSED, RELOAD};
+use crate::haproxy::master::{ABSENT, Master, REFUSED};
 use crate::haproxy::saved::Saved;
 use crate::haproxy::states::{States, change_weights};
 use crate::haproxy::template::{leave_out, read};
@@ -18,7 +18,6 @@ use nodegate_program::duration;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,11 +54,6 @@ pub(crate) struct Tools {
 
     #[command(flatten)]
     pub(crate) master: Master,
-
-    /// Command that reloads HAProxy, instead of the master socket; words are split at spaces, and exit status 0
-    /// is success
-    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_COMMAND", value_name = "COMMAND")]
-    pub(crate) reload_command: Option<String>,
 
     /// Shortest time between two reloads; the first change after that is applied at once. After 25 reloads within an
     /// hour, it is 30 times as long
@@ -210,21 +204,30 @@ impl Owner {
         }
     }
 
-    /// Gives the servers that HAProxy has their new weights at once, whatever else changes.
+    /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.
     pub(crate) async fn set_weights(&mut self, plan: &Desired) -> Result<(), Failure> {
-        let Some(applied) = &mut self.applied else { return Ok(()) };
-        let mut next = applied.plan.clone();
-        next.take_weights(plan);
-        let commands = change_weights(&applied.plan, &next);
-        let (master, workers) = (&self.tools.master, &applied.workers);
-        if commands.is_empty()
-            || commands.len() > MAX_WEIGHTS
-            || master.processes().await?.workers != *workers
-        {
+        let Tools { config, timeouts, master, .. } = &self.tools;
+        let (Some(applied), Some(workers)) = (&self.applied, self.workers().await?) else { return Ok(()) };
+        let mut next = Applied::clone(applied);
+        next.plan.take_weights(plan);
+        let is_same = next.plan == applied.plan && workers == applied.workers;
+        if is_same || !master.runs(&next.hash).await? {
             return Ok(());
         }
+        let commands = self.weights_to_set(&next, &workers).await?;
+        if commands.len() > MAX_WEIGHTS {
+            return Ok(());
+        }
+        (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
+        if next.file != applied.file
+            && self.written.as_ref().is_some_and(|(_, stamp)| *stamp == config.stamp())
+        {
+            config.replace(&next.file)?;
+            self.written = Some((next.hash.clone(), config.stamp()));
+        }
         master.set(&commands).await?;
-        Arc::make_mut(applied).plan = next;
+        next.workers = workers;
+        self.applied = Some(Arc::new(next));
         Ok(())
     }
 
@@ -235,6 +238,7 @@ impl Owner {
         may_reload: bool,
         is_forced: bool,
     ) -> Result<Outcome, Failure> {
+        self.set_weights(&wanted.plan).await?;
         let template = read(self.tools.template.as_deref())?;
         let disk = self.tools.config.read()?;
         self.ensure_ours(disk.as_deref().unwrap_or_default(), &template)?;
@@ -250,7 +254,8 @@ impl Owner {
         self.left_out = leave_out(&mut plan, &template, loaded);
         let Tools { config, timeouts, master, .. } = &self.tools;
         let (file, hash) = render(&template, &plan, timeouts, &config.path);
-        let mut next = Applied { plan, left_out: self.left_out.clone(), file, hash, workers: Vec::new() };
+        let left_out = self.left_out.clone();
+        let mut next = Applied { template, plan, left_out, file, hash, workers: Vec::new() };
         let Some(workers) = workers else {
             self.put_in_place(&next, disk).await?;
             return Ok(Outcome::Absent);
@@ -349,7 +354,7 @@ impl Owner {
         let loaded = async {
             config.replace(&next.file)?;
             states_file.replace(states.compose(&next.plan).as_bytes())?;
-            self.load(&next.hash).await
+            master.reload(&next.hash).await
         };
         let result = loaded.await;
         let cleared = self.clear_states();
@@ -373,19 +378,6 @@ impl Owner {
         }
         last.remove();
         cleared
-    }
-
-    async fn load(&self, hash: &str) -> Result<(), Failure> {
-        let Tools { master, reload_command, .. } = &self.tools;
-        let mut words = reload_command.iter().flat_map(|command| command.split_whitespace());
-        let Some(program) = words.next() else {
-            return master.reload(hash).await;
-        };
-        let mut reload = tokio::process::Command::new(program);
-        reload.args(words).stdin(Stdio::null());
-        let failed = |why: String| Failure::new("command", format!("--reload-command failed: {why}"));
-        run(reload, RELOAD).await.map_err(failed)?;
-        master.wait_for_proof(hash).await
     }
 }
 

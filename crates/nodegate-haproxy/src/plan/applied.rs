@@ -1,10 +1,12 @@
 //! What HAProxy runs, as it has proven, and what its checks have found.
 
 use crate::plan::desired::{Backend, Desired, Health, Problem};
+use crate::plan::template::Template;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
+    pub(crate) template: Template,
     /// The plan, without what was left out.
     pub(crate) plan: Desired,
     /// What HAProxy can't have now, with the reasons.

@@ -252,7 +252,7 @@ impl Applying {
             Ok(Outcome::Early) => self.not_before = next,
             Ok(outcome) => self.succeeded(outcome),
             Err(failure) => {
-                if [REFUSED, "command", "proof"].contains(&failure.kind) {
+                if [REFUSED, "proof"].contains(&failure.kind) {
                     self.pace.reloaded(Instant::now());
                 }
                 self.failed(&failure);

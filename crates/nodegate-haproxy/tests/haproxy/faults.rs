@@ -122,6 +122,11 @@ async fn broken_templates_refused_reloads_a_frozen_master_and_an_api_outage_chan
         lab.until("the old file is back", async || std::fs::read(&lab.config).unwrap() == old).await;
         lab.until("it is ready", async || lab.is_ready()).await;
     }
+    // A broken template keeps no cordon from the running HAProxy and its file.
+    lab.drain(&backend, 1).await;
+    let cordoned = async || std::fs::read_to_string(&lab.config).unwrap().contains(" weight 0");
+    lab.until("the file has the cordon", cordoned).await;
+    lab.undrain(&backend, 1).await;
     let before = lab.reloads().await;
     std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
     lab.until_reloaded(before).await;
