@@ -53,6 +53,7 @@ async fn are_killed(rounds: u64) {
         lab.until("it is ready", async || lab.is_ready()).await;
         get(port).unwrap_or_else(|error| panic!("round {round}: {error}\n{}", lab.log()));
     }
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
     assert_eq!(lab.left_behind(), ["haproxy.cfg.applied", "haproxy.cfg.states"]);
 }
 
