@@ -26,6 +26,8 @@ const MAX_ANSWER: u64 = 32 << 20;
 
 /// The kind of the failure that no process listens on the socket.
 pub(crate) const ABSENT: &str = "absent";
+/// The kind of the failure that HAProxy does not answer.
+const SILENT: &str = "silent";
 /// The kind of the failure that HAProxy refuses a configuration.
 pub(crate) const REFUSED: &str = "reload";
 /// The maximum number of commands of one connection.
@@ -34,15 +36,15 @@ const AT_ONCE: usize = 500;
 const BUSY: &str = "Another reload is still in progress";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Processes {
+struct Processes {
     /// Reloads since the master started, failed ones included.
-    pub(crate) reloads: u64,
-    pub(crate) failed: u64,
-    pub(crate) workers: Vec<u32>,
+    reloads: u64,
+    failed: u64,
+    workers: Vec<u32>,
 }
 
 impl Processes {
-    pub(crate) fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut old = false;
         for line in text.lines() {
@@ -76,7 +78,15 @@ pub(crate) struct Master {
 }
 
 impl Master {
-    pub(crate) async fn processes(&self) -> Result<Processes, Failure> {
+    /// Returns the process ID of the newest worker that serves.
+    pub(crate) async fn worker(&self) -> Result<u32, Failure> {
+        // "show proc" calls it an old one after a refused reload, from 3.1 on.
+        let info = self.ask_worker(&["show info".to_owned()]).await?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok());
+        pid.ok_or_else(|| Failure::new(SILENT, "HAProxy does not answer: no worker is ready"))
+    }
+
+    async fn processes(&self) -> Result<Processes, Failure> {
         Ok(Processes::parse(&self.ask("show proc\n", ANSWER).await?))
     }
 
@@ -158,7 +168,7 @@ impl Master {
     async fn ask(&self, lines: &str, within: Duration) -> Result<String, Failure> {
         let at = self.socket.display();
         let failed =
-            |error: &dyn Display| Failure::new("silent", format!("HAProxy does not answer: {at}: {error}"));
+            |error: &dyn Display| Failure::new(SILENT, format!("HAProxy does not answer: {at}: {error}"));
         let answer = async {
             let mut stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {

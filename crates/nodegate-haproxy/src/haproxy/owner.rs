@@ -141,7 +141,7 @@ impl Owner {
     }
 
     /// Checks that the running HAProxy runs the file in its place. The error says why it is not proven. Returns false if
-    /// its workers are others than before.
+    /// its worker is another one than before.
     pub(crate) async fn prove(&self) -> Result<bool, Failure> {
         let Tools { config, master, .. } = &self.tools;
         let Some((hash, stamp)) = &self.written else {
@@ -152,14 +152,14 @@ impl Owner {
             let what = format!("another program has changed {}", config.path.display());
             return Err(Failure::new("foreign", what));
         }
-        let workers = master.processes().await?.workers;
-        Ok(self.applied.as_ref().is_some_and(|applied| applied.workers == workers))
+        let worker = master.worker().await?;
+        Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
     }
 
     /// Without a file and a HAProxy, writes the template with an idle part, through which the API server may be reached.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
         self.recover().await?;
-        let is_absent = self.workers().await?.is_none();
+        let is_absent = self.worker().await?.is_none();
         if is_absent && self.tools.config.read()?.is_none_or(|bytes| bytes.trim_ascii().is_empty()) {
             self.apply(&Wanted::default(), false, false).await?;
         }
@@ -195,10 +195,10 @@ impl Owner {
         self.tools.config.beside("last")
     }
 
-    /// Returns the newest workers, or `None` if HAProxy is not running.
-    async fn workers(&self) -> Result<Option<Vec<u32>>, Failure> {
-        match self.tools.master.processes().await {
-            Ok(processes) => Ok(Some(processes.workers)),
+    /// Returns the newest worker, or `None` if HAProxy is not running.
+    async fn worker(&self) -> Result<Option<u32>, Failure> {
+        match self.tools.master.worker().await {
+            Ok(worker) => Ok(Some(worker)),
             Err(failure) if failure.kind == ABSENT => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -207,14 +207,14 @@ impl Owner {
     /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.
     pub(crate) async fn set_weights(&mut self, plan: &Desired) -> Result<(), Failure> {
         let Tools { config, timeouts, master, .. } = &self.tools;
-        let (Some(applied), Some(workers)) = (&self.applied, self.workers().await?) else { return Ok(()) };
+        let (Some(applied), Some(worker)) = (&self.applied, self.worker().await?) else { return Ok(()) };
         let mut next = Applied::clone(applied);
         next.plan.take_weights(plan);
-        let is_same = next.plan == applied.plan && workers == applied.workers;
+        let is_same = next.plan == applied.plan && worker == applied.worker;
         if is_same || !master.runs(&next.hash).await? {
             return Ok(());
         }
-        let commands = self.weights_to_set(&next, &workers).await?;
+        let commands = self.weights_to_set(&next, worker).await?;
         if commands.len() > MAX_WEIGHTS {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl Owner {
             self.written = Some((next.hash.clone(), config.stamp()));
         }
         master.set(&commands).await?;
-        next.workers = workers;
+        next.worker = worker;
         self.applied = Some(Arc::new(next));
         Ok(())
     }
@@ -242,8 +242,8 @@ impl Owner {
         let template = read(self.tools.template.as_deref())?;
         let disk = self.tools.config.read()?;
         self.ensure_ours(disk.as_deref().unwrap_or_default(), &template)?;
-        let workers = self.workers().await?;
-        self.absent_since = workers.is_none().then(|| self.absent_since.unwrap_or_else(Instant::now));
+        let worker = self.worker().await?;
+        self.absent_since = worker.is_none().then(|| self.absent_since.unwrap_or_else(Instant::now));
         let mut plan = wanted.plan.clone();
         let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
         let loaded = match &self.applied {
@@ -255,13 +255,13 @@ impl Owner {
         let Tools { config, timeouts, master, .. } = &self.tools;
         let (file, hash) = render(&template, &plan, timeouts, &config.path);
         let left_out = self.left_out.clone();
-        let mut next = Applied { template, plan, left_out, file, hash, workers: Vec::new() };
-        let Some(workers) = workers else {
+        let mut next = Applied { template, plan, left_out, file, hash, worker: 0 };
+        let Some(worker) = worker else {
             self.put_in_place(&next, disk).await?;
             return Ok(Outcome::Absent);
         };
         let commands = if !is_forced && master.runs(&next.hash).await? {
-            Some(self.weights_to_set(&next, &workers).await?)
+            Some(self.weights_to_set(&next, worker).await?)
         } else {
             None
         };
@@ -279,7 +279,7 @@ impl Owner {
                 Outcome::Reloaded
             }
         };
-        next.workers = self.tools.master.processes().await?.workers;
+        next.worker = self.tools.master.worker().await?;
         self.facts = wanted.facts.clone();
         self.saved.save(&next.hash, &self.facts);
         self.refused = None;
@@ -304,9 +304,9 @@ impl Owner {
         Err(Failure::new("foreign", what))
     }
 
-    async fn weights_to_set(&self, next: &Applied, workers: &[u32]) -> Result<Vec<String>, Failure> {
+    async fn weights_to_set(&self, next: &Applied, worker: u32) -> Result<Vec<String>, Failure> {
         match &self.applied {
-            Some(applied) if applied.hash == next.hash && applied.workers == workers => {
+            Some(applied) if applied.hash == next.hash && applied.worker == worker => {
                 Ok(change_weights(&applied.plan, &next.plan))
             }
             _ => {

@@ -13,8 +13,8 @@ pub(crate) struct Applied {
     pub(crate) left_out: BTreeSet<Problem>,
     pub(crate) file: Vec<u8>,
     pub(crate) hash: String,
-    /// The process IDs of the workers that run it.
-    pub(crate) workers: Vec<u32>,
+    /// The process ID of the worker that runs it.
+    pub(crate) worker: u32,
 }
 
 /// The nodes, and whether each passes HAProxy's check.

@@ -186,8 +186,8 @@ impl Applying {
         // A port that another program had may be free, and an address may have come.
         self.is_due |= is_edited || !self.owner.left_out.is_empty();
         match self.owner.prove().await {
-            Ok(are_same_workers) => {
-                self.is_due |= !are_same_workers;
+            Ok(is_same_worker) => {
+                self.is_due |= !is_same_worker;
                 self.elsewhere.end();
                 self.look_at_servers().await;
             }
