@@ -89,7 +89,10 @@ impl Template {
 fn socket(word: &str) -> Option<(IpAddr, RangeInclusive<u16>)> {
     let (address, ports) = word.rsplit_once(':')?;
     let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
-    let address = address.rsplit_once('@').map_or(address, |(_, address)| address);
+    let (kind, address) = address.rsplit_once('@').unwrap_or(("", address));
+    if kind.contains("quic") || kind.contains("udp") {
+        return None;
+    }
     let ip = match address.trim_matches(['[', ']']) {
         "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
         address => address.parse().unwrap_or(Ipv6Addr::UNSPECIFIED.into()),
@@ -132,6 +135,7 @@ mod tests {
             (b"bind *:443", "fd00::1", &[]),
             (b"bind [fd00::1]:443", "fd00::1", &[443]),
             (b"bind localhost:443", "10.0.0.1", &[443]),
+            (b"bind quic4@:443", "::", &[]),
             (b"bind /run/x.sock", "::", &[]),
             (b"  server a 1.2.3.4:1234", "::", &[]),
             (b"bind", "::", &[]),
