@@ -33,12 +33,12 @@ const NO_RIGHTS: &str =
 pub(crate) struct Lasting {
     message: &'static str,
     end: &'static str,
-    told: Option<(String, Instant)>,
+    logged: Option<(String, Instant)>,
 }
 
 impl Lasting {
     pub(crate) fn new(message: &'static str, end: &'static str) -> Self {
-        Self { message, end, told: None }
+        Self { message, end, logged: None }
     }
 
     pub(crate) fn tell(&mut self, detail: &str) {
@@ -47,14 +47,14 @@ impl Lasting {
 
     /// Logs the condition, unless it was logged for the same reason within a minute.
     pub(crate) fn tell_of(&mut self, reason: &str, detail: &str) {
-        if self.told.as_ref().is_none_or(|(told, at)| told != reason || at.elapsed() >= REPEAT) {
+        if self.logged.as_ref().is_none_or(|(logged, at)| logged != reason || at.elapsed() >= REPEAT) {
             tracing::error!(detail, "{}", self.message);
-            self.told = Some((reason.to_owned(), Instant::now()));
+            self.logged = Some((reason.to_owned(), Instant::now()));
         }
     }
 
     pub(crate) fn end(&mut self) {
-        if self.told.take().is_some() {
+        if self.logged.take().is_some() {
             tracing::info!("{}", self.end);
         }
     }

@@ -25,7 +25,7 @@ pub use causes::with_causes;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use removed_setting::Removed;
-pub use run::{Program, block_on, run, start_thread};
+pub use run::{Program, Tasks, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]
 pub use signals::Signals;

@@ -12,6 +12,7 @@ use std::io;
 use std::process::ExitCode;
 use std::thread;
 use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 
 /// A program: its command line, and what it does.
 pub trait Program: Parser {
@@ -56,6 +57,25 @@ pub fn start_thread(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
+/// Tasks of which none ends by itself. Drop ends them.
+#[derive(Default)]
+pub struct Tasks(JoinSet<()>);
+
+impl Tasks {
+    /// Starts a task.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
+    /// Waits until a task has ended, which is an error.
+    pub async fn ended(&mut self) -> io::Error {
+        match self.0.join_next().await {
+            Some(Err(error)) => io::Error::other(format!("a task has failed: {error}")),
+            _ => io::Error::other("a task has ended"),
+        }
+    }
+}
+
 /// Runs a future on two threads until it ends, then drops the tasks that still run. Logs its error, and returns
 /// the exit code.
 pub fn block_on<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
@@ -66,4 +86,21 @@ pub fn block_on<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCo
     let result = runtime.block_on(work);
     runtime.shutdown_background();
     result.map_or_else(failed, |()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_ends_or_panics_is_a_failure() {
+        for panics in [false, true] {
+            let code = block_on(async move {
+                let mut tasks = Tasks::default();
+                tasks.spawn(async move { assert!(!panics, "on purpose") });
+                Err::<(), _>(tasks.ended().await)
+            });
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE), "{panics}");
+        }
+    }
 }

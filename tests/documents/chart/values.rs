@@ -41,7 +41,7 @@ fn gate_settings() -> BTreeSet<String> {
 fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     assert_eq!(keys(schema.at("/properties/settings/properties")), agent_settings());
-    let files = ["config", "template", "haproxy", "master-socket", "reload-command"];
+    let files = ["config", "template", "haproxy", "master-socket"];
     let accepted = settings(&nodegate_haproxy::Args::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), accepted);
     assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());

@@ -23,9 +23,6 @@ haproxy: nodegate/nodegate-haproxy has /nodegate-haproxy
 publish-status: /nodegate-haproxy-status: patch services/status
 publish-status: /nodegate-haproxy-status: create events
 publish-status: nodegate/nodegate-haproxy has /nodegate-haproxy-status
-publish-status: nodegate/nodegate-haproxy-lease: create leases
-publish-status: nodegate/nodegate-haproxy-lease: get,patch leases nodegate-haproxy
-publish-status: nodegate/nodegate-haproxy has nodegate/nodegate-haproxy-lease
 services: /nodegate-services: list,watch endpointslices
 services: nodegate/nodegate has /nodegate-services
 plugin-users: /nodegate-plugin: get,list nodes

@@ -13,7 +13,7 @@ use crate::serve::webhook::{self, GateHealth, Https, Webhook};
 use args::REMOVED;
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
-use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
+use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, Tasks, block_on, shown};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -100,31 +100,30 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
         namespace: args.namespace,
         interval: times.self_check,
     };
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = Tasks::default();
     tasks.spawn(async move { webhook.gate.recheck_drains(times.recheck).await });
     tasks.spawn(upkeep.run());
     tasks.spawn(post_events(api, events));
     let (reviews_end, admin_end) = (Notify::new(), Notify::new());
     let options = ServeOptions { limits: webhook::limits(), ..ServeOptions::default() };
     let shut_down = async {
-        tokio::select! {
-            () = signals.shutdown() => {}
-            // None of them ends by itself.
-            ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
-        }
+        let ended = tokio::select! {
+            () = signals.shutdown() => Ok(()),
+            error = tasks.ended() => Err(error),
+        };
         health.close();
         tracing::info!(delay = ?times.shutdown, "still answering reviews for this time");
         tokio::time::sleep(times.shutdown).await;
         reviews_end.notify_one();
         admin_end.notify_one();
-        Ok(())
+        Ok(ended)
     };
-    tokio::try_join!(
+    let (.., ended) = tokio::try_join!(
         serve(reviews, https, options, reviews_end.notified()),
         pages.serve(admin, admin_end.notified()),
         shut_down,
     )?;
-    Ok(())
+    ended
 }
 
 fn listen(at: SocketAddr) -> io::Result<Listener> {

@@ -36,6 +36,22 @@ impl ConfigFile {
         Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
     }
 
+    /// Creates a handle for a file beside this one, with an ending of its own.
+    pub(crate) fn beside(&self, ending: &str) -> Self {
+        let mut path = self.path.clone().into_os_string();
+        path.push(format!(".{ending}"));
+        Self { path: path.into() }
+    }
+
+    /// Removes the file if there is one.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(file = %self.path.display(), %error, "can't remove a file");
+        }
+    }
+
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 //! HAProxy's master process. A command is one connection, one line and one answer.
 
 use crate::failure::Failure;
-use crate::haproxy::launch::{Launch, alerts};
+use crate::haproxy::check::alerts;
 use crate::plan::names;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The interval between looks at the progress of a reload.
 const POLL: Duration = Duration::from_millis(20);
 /// The longest time for a reload. 100,000 servers take a few seconds.
-pub(crate) const RELOAD: Duration = Duration::from_secs(30);
+const RELOAD: Duration = Duration::from_secs(30);
 /// The time for the new worker to answer, after the master says that it has started.
 const ANSWERS: Duration = Duration::from_secs(5);
 /// The time after which a reload that has not started is asked for again.
@@ -26,19 +26,25 @@ const MAX_ANSWER: u64 = 32 << 20;
 
 /// The kind of the failure that no process listens on the socket.
 pub(crate) const ABSENT: &str = "absent";
+/// The kind of the failure that HAProxy does not answer.
+const SILENT: &str = "silent";
+/// The kind of the failure that HAProxy refuses a configuration.
+pub(crate) const REFUSED: &str = "reload";
+/// The maximum number of commands of one connection.
+const AT_ONCE: usize = 500;
 /// The answer of a master that is busy with a reload that another program or a person requested.
 const BUSY: &str = "Another reload is still in progress";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Processes {
+struct Processes {
     /// Reloads since the master started, failed ones included.
-    pub(crate) reloads: u64,
-    pub(crate) failed: u64,
-    pub(crate) workers: Vec<u32>,
+    reloads: u64,
+    failed: u64,
+    workers: Vec<u32>,
 }
 
 impl Processes {
-    pub(crate) fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut old = false;
         for line in text.lines() {
@@ -72,25 +78,46 @@ pub(crate) struct Master {
 }
 
 impl Master {
-    pub(crate) async fn processes(&self) -> Result<Processes, Failure> {
-        Ok(Processes::parse(&self.ask("show proc", ANSWER).await?))
+    /// Returns the process ID of the newest worker that serves.
+    pub(crate) async fn worker(&self) -> Result<u32, Failure> {
+        // "show proc" calls it an old one after a refused reload, from 3.1 on.
+        let info = self.ask_worker(&["show info".to_owned()]).await?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok());
+        pid.ok_or_else(|| Failure::new(SILENT, "HAProxy does not answer: no worker is ready"))
     }
 
-    pub(crate) async fn ask_worker(&self, command: &str) -> Result<String, Failure> {
-        self.ask(&format!("@1 {command}"), ANSWER).await
+    async fn processes(&self) -> Result<Processes, Failure> {
+        Ok(Processes::parse(&self.ask("show proc\n", ANSWER).await?))
+    }
+
+    /// Sends commands to the newest worker. Returns its answers, one after the other.
+    pub(crate) async fn ask_worker(&self, commands: &[String]) -> Result<String, Failure> {
+        let mut answers = String::new();
+        for some in commands.chunks(AT_ONCE) {
+            let lines: Vec<String> = some.iter().map(|command| format!("@1 {command}\n")).collect();
+            answers += &self.ask(&lines.concat(), ANSWER).await?;
+        }
+        Ok(answers)
+    }
+
+    /// Sends commands to the newest worker that have no answer if they succeed.
+    pub(crate) async fn set(&self, commands: &[String]) -> Result<(), Failure> {
+        let answers = self.ask_worker(commands).await?;
+        match answers.lines().find(|line| !line.trim().is_empty()) {
+            None => Ok(()),
+            Some(said) => Err(Failure::new("weights", format!("HAProxy refuses a weight: {said}"))),
+        }
     }
 
     /// Returns true if the newest worker runs the configuration with this hash.
     pub(crate) async fn runs(&self, hash: &str) -> Result<bool, Failure> {
-        let answer = self.ask_worker(&format!("show servers state {}", names::proof(hash))).await?;
+        let answer = self.ask_worker(&[format!("show servers state {}", names::proof(hash))]).await?;
         Ok(answer.starts_with("1\n#"))
     }
 
-    /// Returns the way in which the master was started. `None` if the kernel does not say that.
-    pub(crate) async fn launch(&self) -> Option<Launch> {
-        let stream = tokio::time::timeout(ANSWERS, UnixStream::connect(&self.socket)).await.ok()?.ok()?;
-        let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
-        Launch::of(pid)
+    /// Makes sure that the newest worker runs the configuration with this hash.
+    pub(crate) async fn prove(&self, hash: &str) -> Result<(), Failure> {
+        if self.runs(hash).await? { Ok(()) } else { Err(runs_another()) }
     }
 
     /// Reloads, after any other reload, and waits until the newest worker proves the configuration with this
@@ -99,7 +126,7 @@ impl Master {
         let before = self.processes().await?;
         let reloaded = async {
             loop {
-                match self.ask("reload", RELOAD).await {
+                match self.ask("reload\n", RELOAD).await {
                     Ok(answer) if answer.contains(BUSY) => {}
                     Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
                     // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
@@ -109,8 +136,7 @@ impl Master {
                 tokio::time::sleep(POLL).await;
             }
         };
-        let late =
-            || Failure::new("reload", format!("no new worker {} s after the reload", RELOAD.as_secs()));
+        let late = || Failure::new(REFUSED, format!("no new worker {} s after the reload", RELOAD.as_secs()));
         tokio::time::timeout(RELOAD, reloaded).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -130,7 +156,7 @@ impl Master {
             }
             fresh_since = is_fresh.then(|| fresh_since.unwrap_or_else(Instant::now));
             if fresh_since.is_some_and(|since| since.elapsed() > ANSWERS) {
-                return Err(self.runs_another().await);
+                return Err(runs_another());
             }
             if now.reloads == before.reloads && !is_fresh && Instant::now() >= again {
                 return Ok(false);
@@ -138,32 +164,11 @@ impl Master {
         }
     }
 
-    /// Waits until the newest worker proves the configuration with this hash, after another program's reload.
-    pub(crate) async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
-        let proven = async {
-            while !self.runs(hash).await.unwrap_or(false) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        match tokio::time::timeout(RELOAD, proven).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.runs_another().await),
-        }
-    }
-
-    /// Returns the failure that the running HAProxy does not prove a configuration, with the files that it loads.
-    pub(crate) async fn runs_another(&self) -> Failure {
-        let launch = self.launch().await.unwrap_or_default();
-        let files: Vec<String> = launch.files.iter().map(|file| format!("-f {}", file.display())).collect();
-        let files = if files.is_empty() { "perhaps another file".to_owned() } else { files.join(" ") };
-        Failure::new("proof", format!("HAProxy runs another configuration; it was started with {files}"))
-    }
-
-    /// Sends one line, and waits up to `within` for the end of the answer.
-    async fn ask(&self, line: &str, within: Duration) -> Result<String, Failure> {
+    /// Sends lines, and waits up to `within` for the end of the answer.
+    async fn ask(&self, lines: &str, within: Duration) -> Result<String, Failure> {
         let at = self.socket.display();
         let failed =
-            |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
+            |error: &dyn Display| Failure::new(SILENT, format!("HAProxy does not answer: {at}: {error}"));
         let answer = async {
             let mut stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
@@ -171,7 +176,7 @@ impl Master {
                 }
                 _ => failed(&error),
             })?;
-            talk(&mut stream, line).await.map_err(|error| failed(&error))
+            talk(&mut stream, lines).await.map_err(|error| failed(&error))
         };
         let late = || failed(&format!("no answer within {} s", within.as_secs()));
         tokio::time::timeout(within, answer).await.unwrap_or_else(|_| Err(late()))
@@ -180,15 +185,25 @@ impl Master {
 
 fn refused(said: &[u8]) -> Failure {
     let what = "HAProxy refuses the reload and goes on with the old configuration";
-    Failure::new("reload", format!("{what}: {}", alerts(said)))
+    Failure::new(REFUSED, alerts(said).map_or_else(|| what.to_owned(), |said| format!("{what}: {said}")))
 }
 
-async fn talk(stream: &mut UnixStream, line: &str) -> io::Result<String> {
-    stream.write_all(format!("{line}\n").as_bytes()).await?;
-    // The master keeps the connection open for more commands until the client closes its side.
-    stream.shutdown().await?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER + 1).read_to_end(&mut answer).await?;
+fn runs_another() -> Failure {
+    Failure::new(
+        "proof",
+        "HAProxy runs another configuration: it loads another file (-f), or was not reloaded",
+    )
+}
+
+async fn talk(stream: &mut UnixStream, lines: &str) -> io::Result<String> {
+    let (read, mut write) = stream.split();
+    let (mut read, mut answer) = (read.take(MAX_ANSWER + 1), Vec::new());
+    let send = async {
+        write.write_all(lines.as_bytes()).await?;
+        // The master keeps the connection open for more commands until the client closes its side.
+        write.shutdown().await
+    };
+    tokio::try_join!(send, read.read_to_end(&mut answer))?;
     if answer.len() as u64 > MAX_ANSWER {
         return Err(io::Error::other("the answer is too long"));
     }

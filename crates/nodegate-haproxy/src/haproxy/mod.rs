@@ -1,8 +1,10 @@
-//! Puts the plan into effect: one file, which HAProxy checks, loads, and proves to run.
+//! Puts the plan into effect. `owner` knows what HAProxy runs, and all others ask it.
 
-pub(crate) mod applier;
+pub(crate) mod check;
+pub(crate) mod checks;
 pub(crate) mod config_file;
-pub(crate) mod launch;
 pub(crate) mod master;
+pub(crate) mod owner;
+pub(crate) mod saved;
 pub(crate) mod states;
 pub(crate) mod template;

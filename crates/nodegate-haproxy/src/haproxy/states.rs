@@ -3,19 +3,17 @@
 
 // HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
 
-use crate::plan::{Backend, Desired, PlannedServer, names};
+use crate::plan::desired::{Backend, Desired, PlannedServer};
+use crate::plan::names;
+use crate::plan::render::EMPTY_STATES;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// The version and the columns of HAProxy's format (management guide, "show servers state"). Optional columns
-/// are not written, so that TLS and the addresses and ports of checks come from the configuration.
-const HEADER: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
-srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
-bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord\n";
 const ADDRESS: usize = 4;
 const OPERATION: usize = 5;
 const ADMIN: usize = 6;
+const WEIGHT: usize = 7;
 /// The administrative states that a person has set: maintenance and drain.
 const FORCED: u32 = 0x01 | 0x08;
 /// The minimum number of columns in a line that HAProxy reads.
@@ -40,17 +38,28 @@ impl States {
         }
     }
 
-    pub(crate) fn passing(&self) -> impl Iterator<Item = (&str, bool)> {
-        self.0.iter().map(|((_, server), columns)| {
+    /// Returns the servers of a backend, and whether each is up.
+    pub(crate) fn of(&self, backend: &str) -> impl Iterator<Item = (&str, bool)> {
+        let from = (backend.to_owned(), String::new());
+        let of = self.0.range(from..).take_while(move |((name, _), _)| name == backend);
+        of.map(|((_, server), columns)| {
             (server.as_str(), columns.get(OPERATION).is_some_and(|state| state != "0"))
         })
+    }
+
+    /// Returns the commands that give each server its weight of the plan, for those that have another one.
+    pub(crate) fn set_weights(&self, plan: &Desired) -> Vec<String> {
+        let has = |backend: &Backend, server: &PlannedServer| {
+            self.0.get(&(backend.name.clone(), server.name.clone()))?.get(WEIGHT)?.parse().ok()
+        };
+        commands(plan, |backend, server| has(backend, server) == Some(server.weight))
     }
 
     /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new
     /// addresses, ports and weights. If HAProxy could be asked, a server that it does not have is down until
     /// its first check.
     pub(crate) fn compose(&self, desired: &Desired) -> String {
-        let mut text = HEADER.to_owned();
+        let mut text = EMPTY_STATES.to_owned();
         for (index, backend) in desired.backends.values().enumerate().filter(|(_, b)| b.own_check().is_some())
         {
             for (place, server) in backend.servers.iter().enumerate() {
@@ -89,10 +98,36 @@ impl States {
     }
 }
 
+/// Returns the commands that change a plan's weights into those of another one with the same servers.
+pub(crate) fn change_weights(from: &Desired, to: &Desired) -> Vec<String> {
+    commands(to, |backend, server| {
+        let before =
+            from.backends.get(&backend.name).map(|before| before.servers.as_slice()).unwrap_or_default();
+        // Servers are in the order of their names.
+        let at = before.binary_search_by(|before| before.name.cmp(&server.name));
+        at.is_ok_and(|at| before.get(at).is_some_and(|before| before.weight == server.weight))
+    })
+}
+
+fn commands(plan: &Desired, is_right: impl Fn(&Backend, &PlannedServer) -> bool) -> Vec<String> {
+    let all = plan
+        .backends
+        .values()
+        .flat_map(|backend| backend.servers.iter().map(move |server| (backend, server)));
+    all.filter(|(backend, server)| !is_right(backend, server))
+        .map(|(backend, server)| {
+            format!("set server {}/{} weight {}", backend.name, server.name, server.weight)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Check, Facts, Health, ObservedNode, PlanPolicy, plan};
+    use crate::plan::desired::{Check, Health};
+    use crate::plan::observed::{Facts, ObservedNode};
+    use crate::plan::planner::plan;
+    use crate::plan::policy::PlanPolicy;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -137,7 +172,18 @@ mod tests {
         assert_eq!(lines(""), Vec::<String>::new(), "a first start");
         let mut states = States::default();
         states.add(DUMP);
-        assert_eq!(states.passing().collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+        assert_eq!(states.of("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+        let commands =
+            |text: &str| text.split(',').map(|text| format!("set server {text}")).collect::<Vec<_>>();
+        let (from, mut to) = (desired(), desired());
+        let rest = "other/n1 weight 0,other/n2 weight 7,other/n3 weight 100";
+        let expected = format!("local/n1 weight 0,local/n2 weight 7,local/n3 weight 100,{rest}");
+        assert_eq!(states.set_weights(&from), commands(&expected));
+        states.add(&DUMP.replace(" 8 1 1", " 8 0 1"));
+        assert_eq!(states.set_weights(&from).len(), 5, "n1 has its weight");
+        Arc::make_mut(&mut to.backends.get_mut("other").unwrap().servers)[1].weight = 9;
+        assert_eq!(change_weights(&from, &to), commands("other/n2 weight 9"));
+        assert_eq!(change_weights(&from, &from), Vec::<String>::new());
     }
 
     proptest! {

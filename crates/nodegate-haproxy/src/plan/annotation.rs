@@ -1,7 +1,7 @@
 //! The Service annotations `nodegate.io/haproxy-…` and label selectors. Any user who may edit a Service
 //! writes them, so they are not trusted.
 
-use crate::plan::PortFacts;
+use crate::plan::observed::PortFacts;
 use clap::ValueEnum;
 use kube::core::{Expression, Selector};
 use nodegate_program::number;

@@ -1,6 +1,9 @@
 //! The desired configuration of HAProxy.
 
-use crate::plan::{Balance, CheckPolicy, Listen, Mode, NodeOut, SendProxy, ServiceKey};
+use crate::plan::annotation::{Balance, Mode, SendProxy};
+use crate::plan::listen::Listen;
+use crate::plan::observed::{NodeOut, ServiceKey};
+use crate::plan::values::CheckPolicy;
 use nodegate_readiness::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,6 +51,8 @@ pub(crate) struct Check {
 
 /// The path of kube-proxy's `healthCheckNodePort`.
 pub(crate) const KUBE_PROXY_PATH: &str = "/healthz";
+/// The beginning of the path at which the agents know the endpoints of a Service.
+pub(crate) const AGENT_SERVICES: &str = "/services/";
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,6 +124,10 @@ pub(crate) struct Frontend {
 /// The kind of a problem that the author of the Service, or the policy, intends.
 pub(crate) const INTENDED: &str = "intended";
 
+/// The kind of the problem that this host lacks a frontend's address. The other balancer of a pair may have
+/// it.
+pub(crate) const ABSENT: &str = "absent";
+
 /// Why a Service or a port is not published: the kind of the problem, perhaps [`INTENDED`], and the text.
 pub(crate) type Refusal = (&'static str, String);
 
@@ -133,9 +142,6 @@ pub(crate) struct Problem {
     pub(crate) unpublished: bool,
 }
 
-/// The nodes and whether each passes HAProxy's check, as far as that is known.
-pub(crate) type Passing = BTreeMap<String, bool>;
-
 /// The complete desired configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Desired {
@@ -144,4 +150,27 @@ pub(crate) struct Desired {
     pub(crate) frontends: BTreeMap<String, Frontend>,
     pub(crate) backends: BTreeMap<String, Backend>,
     pub(crate) problems: BTreeSet<Problem>,
+}
+
+impl Desired {
+    /// Takes the weights of another plan for the servers that both have.
+    pub(crate) fn take_weights(&mut self, other: &Self) {
+        for backend in self.backends.values_mut() {
+            let Some(other) = other.backends.get(&backend.name) else { continue };
+            let weight = |server: &PlannedServer| {
+                // Servers are in the order of their names.
+                let at = other.servers.binary_search_by(|other| other.name.cmp(&server.name)).ok()?;
+                other.servers.get(at).map(|other| other.weight)
+            };
+            if backend
+                .servers
+                .iter()
+                .any(|server| weight(server).is_some_and(|weight| weight != server.weight))
+            {
+                for server in Arc::make_mut(&mut backend.servers) {
+                    server.weight = weight(server).unwrap_or(server.weight);
+                }
+            }
+        }
+    }
 }

@@ -1,62 +1,16 @@
 //! The addresses that published Services get in `status.loadBalancer.ingress`, and the change that a status
 //! needs. Without IO or a clock.
 
-use crate::plan::{Desired, Frontend, INTENDED, PlanPolicy, Problem, SendProxy, ServiceKey, ServiceStatus};
-use nodegate_program::{is_object_name, sanitize_short};
-use serde::{Deserialize, Serialize};
+use crate::plan::applied::{Applied, Checked};
+use crate::plan::desired::{ABSENT, Desired, Frontend, INTENDED};
+use crate::plan::observed::{Ingress, ServiceKey, ServiceStatus};
+use crate::plan::policy::PlanPolicy;
+use nodegate_program::sanitize_short;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::str::FromStr;
 
-/// The kind of the problem that this host lacks a frontend's address. The other balancer of a pair may have
-/// it.
-pub(crate) const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
-
-/// An entry of `status.loadBalancer.ingress`: an address or a host name that clients use to reach HAProxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Ingress {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ip: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) hostname: Option<String>,
-    /// `Proxy` if the nodes expect the PROXY protocol, else `VIP`. Only an entry with an address may have it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ip_mode: Option<String>,
-}
-
-impl FromStr for Ingress {
-    type Err = ();
-
-    /// Parses what the API server accepts. A name of digits and dots alone is a mistyped address.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
-        match text.parse::<IpAddr>() {
-            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
-            Ok(ip) => Ok(ip.into()),
-            Err(_) if is_name(text) && !text.contains("..") => {
-                Ok(Self { hostname: Some(text.to_owned()), ..Self::default() })
-            }
-            Err(_) => Err(()),
-        }
-    }
-}
-
-impl From<IpAddr> for Ingress {
-    fn from(ip: IpAddr) -> Self {
-        Self { ip: Some(ip.to_string()), ..Self::default() }
-    }
-}
-
-impl Ingress {
-    /// Returns true if the API server made this entry of a wanted one. An old API server drops `ipMode`.
-    pub(crate) fn is_made_of(&self, wanted: &Self) -> bool {
-        let same_mode = self.ip_mode.is_none() || self.ip_mode == wanted.ip_mode;
-        same_mode && (&self.ip, &self.hostname) == (&wanted.ip, &wanted.hostname)
-    }
-}
 
 /// Returns the addresses for clients: those of `--publish-status`, or those of `--bind` that the Service
 /// chose.
@@ -67,20 +21,13 @@ fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -
     listens_on.iter().copied().map(Ingress::from).collect()
 }
 
-/// The configuration that HAProxy runs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InEffect {
-    pub(crate) hash: String,
-    pub(crate) runs: Desired,
-    pub(crate) left_out: BTreeSet<Problem>,
-}
-
-impl InEffect {
-    /// Returns the entries of each published Service. `None` while HAProxy does not listen yet: its status
-    /// stays.
+impl Applied {
+    /// Returns the entries of each published Service. `None` while HAProxy does not listen, or none of its servers has
+    /// been up: its status stays.
     pub(crate) fn wanted(
         &self,
         desired: &Desired,
+        checked: &Checked,
         addresses: &[Ingress],
         policy: &PlanPolicy,
     ) -> BTreeMap<ServiceKey, Option<Vec<Ingress>>> {
@@ -90,19 +37,15 @@ impl InEffect {
                 services.entry(key.clone()).or_default().push(frontend);
             }
         }
+        let serves = |frontend: &&&Frontend| {
+            let backend = self.plan.backends.get(&frontend.backend);
+            self.runs(frontend) && backend.is_some_and(|backend| checked.was_up(backend))
+        };
         let entries = |frontends: &[&Frontend]| {
-            let first = frontends.first()?;
-            let absent = |problem: &Problem| problem.kind == ABSENT && problem.about == first.about;
-            if !frontends.iter().any(|frontend| self.runs(frontend)) && !self.left_out.iter().any(absent) {
-                return None;
-            }
-            let sends_proxy = |frontend: &&Frontend| {
-                desired.backends.get(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
-            };
-            let mode = if frontends.iter().any(sends_proxy) { "Proxy" } else { "VIP" };
-            let mut entries = addresses_of(&first.listen.addresses, addresses, policy);
+            let mut entries =
+                addresses_of(&frontends.iter().find(serves)?.listen.addresses, addresses, policy);
             for entry in &mut entries {
-                entry.ip_mode = entry.ip.as_ref().map(|_| mode.to_owned());
+                entry.ip_mode = entry.ip.as_ref().map(|_| "Proxy".to_owned());
             }
             Some(entries)
         };
@@ -111,7 +54,7 @@ impl InEffect {
 
     /// Returns true if HAProxy listens as the plan has it.
     fn runs(&self, planned: &Frontend) -> bool {
-        self.runs.frontends.get(&planned.backend).is_some_and(|runs| runs.listen == planned.listen)
+        self.plan.frontends.get(&planned.backend).is_some_and(|runs| runs.listen == planned.listen)
     }
 
     /// Returns the reason for each Service that asks to be published and is not, or not with all of its
@@ -146,7 +89,7 @@ pub(crate) enum Decision {
 }
 
 impl ServiceStatus {
-    /// Decides about this status. `wanted` comes from [`InEffect::wanted`]: `None` if the Service is not
+    /// Decides about this status. `wanted` comes from [`Applied::wanted`]: `None` if the Service is not
     /// published, or is not of type `LoadBalancer`. Only entries of the field manager `manager` are changed.
     pub(crate) fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
         let ours = self.writer.as_deref() == Some(manager);
@@ -168,8 +111,10 @@ impl ServiceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::desired::Problem;
+    use crate::plan::observed::{Facts, ObservedService};
+    use crate::plan::planner::plan;
     use crate::plan::tests::{annotated, service_of};
-    use crate::plan::{Facts, ObservedService, plan};
     use nodegate_program::List;
 
     const OURS: &str = "nodegate-haproxy";
@@ -186,51 +131,32 @@ mod tests {
         list.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    fn ip(address: &str, mode: &str) -> Ingress {
-        Ingress { ip: Some(address.to_owned()), hostname: None, ip_mode: Some(mode.to_owned()) }
+    fn ip(address: &str) -> Ingress {
+        Ingress { ip: Some(address.to_owned()), hostname: None, ip_mode: Some("Proxy".to_owned()) }
     }
 
     #[test]
-    fn a_service_gets_the_addresses_of_its_bind() {
+    fn a_service_gets_the_addresses_of_its_bind_once_a_server_has_been_up() {
         let policy =
             PlanPolicy { bind: List::of("")("10.0.0.5,web=10.0.0.100").ok(), ..PlanPolicy::default() };
         let given = addresses(&["203.0.113.1", "lb.example.com"]);
-        let annotations = annotated(&[("bind", "web"), ("send-proxy", "v2")]);
-        let desired = planned(
-            &[service_of("plain", 80), ObservedService { annotations, ..service_of("web", 80) }],
-            &policy,
-        );
-        let effect = InEffect { runs: desired.clone(), ..InEffect::default() };
+        let local = ObservedService { local: true, health_port: Some(1), ..service_of("local", 81) };
+        let web = ObservedService { annotations: annotated(&[("bind", "web")]), ..service_of("web", 80) };
+        let new = service_of("new", 82);
+        let desired = planned(&[service_of("plain", 80), web.clone(), local.clone(), new], &policy);
+        let plan = planned(&[service_of("plain", 80), web, local], &policy);
+        let applied = Applied { plan, ..Applied::default() };
         let host = Ingress { hostname: Some("lb.example.com".to_owned()), ..Ingress::default() };
-        assert_eq!(
-            effect.wanted(&desired, &given, &policy),
-            BTreeMap::from([
-                (key("plain"), Some(vec![ip("203.0.113.1", "VIP"), host])),
-                (key("web"), Some(vec![ip("10.0.0.100", "Proxy")])),
-            ])
-        );
-    }
-
-    #[test]
-    fn only_what_haproxy_serves_gets_an_address_unless_the_peer_has_it() {
-        let policy = PlanPolicy::default();
-        let desired = planned(&[service_of("new", 80), service_of("old", 81)], &policy);
-        let runs = planned(&[service_of("old", 81)], &policy);
-        let given = addresses(&["10.0.0.1"]);
-        for (kind, wanted, reason) in
-            [(None, false, None), (Some("busy"), false, Some("why")), (Some(ABSENT), true, None)]
-        {
-            let problem = |kind| Problem {
-                about: "shop/new".to_owned(),
-                kind,
-                text: "why".to_owned(),
-                unpublished: true,
-            };
-            let left_out = kind.map(problem).into_iter().collect();
-            let effect = InEffect { runs: runs.clone(), left_out, ..InEffect::default() };
-            assert_eq!(effect.wanted(&desired, &given, &policy)[&key("new")].is_some(), wanted, "{kind:?}");
-            assert_eq!(effect.not_published(&desired).remove(&key("new")).as_deref(), reason, "{kind:?}");
-        }
+        let mut checked = Checked::default();
+        let mut expected = BTreeMap::from(["local", "new", "plain", "web"].map(|name| (key(name), None)));
+        assert_eq!(applied.wanted(&desired, &checked, &given, &policy), expected);
+        checked.was_up.insert("nodegate_nodes".to_owned());
+        expected.insert(key("plain"), Some(vec![ip("203.0.113.1"), host.clone()]));
+        expected.insert(key("web"), Some(vec![ip("10.0.0.100")]));
+        assert_eq!(applied.wanted(&desired, &checked, &given, &policy), expected);
+        checked.was_up.insert("nodegate_shop_local_81".to_owned());
+        expected.insert(key("local"), Some(vec![ip("203.0.113.1"), host]));
+        assert_eq!(applied.wanted(&desired, &checked, &given, &policy), expected);
     }
 
     #[test]
@@ -241,6 +167,8 @@ mod tests {
             ("annotation", false, "a default is used"),
             ("conflict", true, "a"),
             ("address", true, "a"),
+            ("busy", true, "left out"),
+            (ABSENT, true, "the other balancer has it"),
         ];
         let problem = |(kind, unpublished, text): (_, _, &str)| Problem {
             about: "shop/web".to_owned(),
@@ -248,21 +176,24 @@ mod tests {
             text: text.to_owned(),
             unpublished,
         };
-        let desired = Desired { problems: problems.map(problem).into(), ..Desired::default() };
-        let told = BTreeMap::from([(key("web"), "a; port 53 is\u{fffd}not TCP".to_owned())]);
-        assert_eq!(InEffect::default().not_published(&desired), told);
+        let (left_out, problems): (BTreeSet<_>, _) =
+            problems.map(problem).into_iter().partition(|problem| ["busy", ABSENT].contains(&problem.kind));
+        let desired = Desired { problems, ..planned(&[service_of("web", 80)], &PlanPolicy::default()) };
+        let applied = Applied { left_out, ..Applied::default() };
+        let reasons = BTreeMap::from([(key("web"), "a; left out; port 53 is\u{fffd}not TCP".to_owned())]);
+        assert_eq!(applied.not_published(&desired), reasons);
     }
 
     #[test]
     fn only_our_own_entries_are_changed() {
-        let wanted = vec![ip("10.0.0.1", "VIP")];
+        let wanted = vec![ip("10.0.0.1")];
         let status = |ingress: &[Ingress], writer: Option<&str>| ServiceStatus {
             ingress: ingress.to_vec(),
             writer: writer.map(str::to_owned),
             ..ServiceStatus::default()
         };
-        let other = [ip("10.0.0.2", "VIP")];
-        let by_an_old_server = [Ingress { ip_mode: None, ..ip("10.0.0.1", "VIP") }];
+        let other = [ip("10.0.0.2")];
+        let by_an_old_server = [Ingress { ip_mode: None, ..ip("10.0.0.1") }];
         let set = Decision::Write(wanted.clone());
         let published = Some(wanted.clone());
         for (status, published, decision) in [
@@ -279,18 +210,6 @@ mod tests {
             (status(&[], None), None, Decision::Keep),
         ] {
             assert_eq!(status.decide(published, OURS), decision, "{status:?} {published:?}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_those_that_the_api_server_accepts() {
-        for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
-            let Ingress { ip, hostname, .. } = good.parse().unwrap();
-            assert_eq!(ip.or(hostname).as_deref(), Some(good));
-        }
-        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
-        {
-            assert!(bad.parse::<Ingress>().is_err(), "{bad}");
         }
     }
 }

@@ -3,7 +3,10 @@
 // HAProxy decides for each connection, so draining the last node takes no reload. The frontend tells a shared
 // backend the Service's own port, so that one server per node is enough for all Services.
 
-use crate::plan::{Backend, Check, Health, LastResort, PlanPolicy, PlannedServer, SendProxy, names, word_of};
+use crate::plan::annotation::{SendProxy, word_of};
+use crate::plan::desired::{Backend, Check, Health, PlannedServer};
+use crate::plan::names;
+use crate::plan::policy::{LastResort, PlanPolicy};
 use std::sync::Arc;
 
 const DRAINED: &str = "Drained nodes that pass their check, for when no node is Ready.";

@@ -1,27 +1,19 @@
 //! Turns facts and policy into the desired configuration and its text, without IO or a clock.
 
-mod annotation;
-mod desired;
-mod ingress_status;
+pub(crate) mod annotation;
+pub(crate) mod applied;
+pub(crate) mod desired;
+pub(crate) mod ingress_status;
 mod last_resort;
+pub(crate) mod listen;
 pub(crate) mod names;
-mod observed;
-mod planner;
-mod policy;
+pub(crate) mod observed;
+pub(crate) mod planner;
+pub(crate) mod policy;
 mod publish;
-mod removal_limit;
-mod render;
+pub(crate) mod removal_limit;
+pub(crate) mod render;
+pub(crate) mod template;
 #[cfg(test)]
 pub(crate) mod tests;
-mod values;
-
-pub(crate) use annotation::*;
-pub(crate) use desired::*;
-pub(crate) use ingress_status::*;
-pub(crate) use observed::*;
-pub(crate) use planner::*;
-pub(crate) use policy::*;
-pub(crate) use publish::*;
-pub(crate) use removal_limit::*;
-pub(crate) use render::*;
-pub(crate) use values::*;
+pub(crate) mod values;

@@ -1,12 +1,12 @@
 //! The facts that the watches reported, as plain data without Kubernetes types.
 
-use crate::plan::Ingress;
 use ipnet::IpNet;
 use nodegate_program::is_object_name;
 use nodegate_readiness::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A Service's namespace and name.
@@ -88,11 +88,15 @@ pub(crate) struct PortFacts {
     pub(crate) protocol: String,
 }
 
+/// The age of a Service that finalizers keep although it has been deleted: all others come before it.
+pub(crate) const DELETING: i64 = i64::MAX;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ObservedService {
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// The time of its creation, or [`DELETING`].
     pub(crate) created: i64,
     pub(crate) load_balancer: bool,
     pub(crate) class: Option<String>,
@@ -122,6 +126,50 @@ impl ObservedService {
 
     pub(crate) fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An entry of `status.loadBalancer.ingress`: an address or a host name that clients use to reach HAProxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ingress {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ip: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hostname: Option<String>,
+    /// Always `Proxy`, because HAProxy delivers to the address of a node. Only an entry with an address has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ip_mode: Option<String>,
+}
+
+impl FromStr for Ingress {
+    type Err = ();
+
+    /// Parses what the API server accepts. A name of digits and dots alone is a mistyped address.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
+        match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
+            Ok(ip) => Ok(ip.into()),
+            Err(_) if is_name(text) && !text.contains("..") => {
+                Ok(Self { hostname: Some(text.to_owned()), ..Self::default() })
+            }
+            Err(_) => Err(()),
+        }
+    }
+}
+
+impl From<IpAddr> for Ingress {
+    fn from(ip: IpAddr) -> Self {
+        Self { ip: Some(ip.to_string()), ..Self::default() }
+    }
+}
+
+impl Ingress {
+    /// Returns true if the API server made this entry of a wanted one. An old API server drops `ipMode`.
+    pub(crate) fn is_made_of(&self, wanted: &Self) -> bool {
+        let same_mode = self.ip_mode.is_none() || self.ip_mode == wanted.ip_mode;
+        same_mode && (&self.ip, &self.hostname) == (&wanted.ip, &wanted.hostname)
     }
 }
 
@@ -189,6 +237,18 @@ mod tests {
         ] {
             let found = node(chosen).address(&networks(preferred), families);
             assert_eq!(found, address.map(|ip| ip.parse().unwrap()), "{chosen:?} {preferred:?} {families:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_those_that_the_api_server_accepts() {
+        for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
+            let Ingress { ip, hostname, .. } = good.parse().unwrap();
+            assert_eq!(ip.or(hostname).as_deref(), Some(good));
+        }
+        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
+        {
+            assert!(bad.parse::<Ingress>().is_err(), "{bad}");
         }
     }
 }

@@ -1,11 +1,16 @@
 //! The core of the plan: the same facts and policy give the same configuration.
 
-use crate::plan::{
-    Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, KUBE_PROXY_PATH, Listen,
-    Mode, ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem,
-    Refusal, SendProxy, ServiceKey, TakenPorts, check_selected, for_port, last_resort, names, parse_word,
-    sources,
+use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, parse_word};
+use crate::plan::desired::{
+    AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, KUBE_PROXY_PATH, PlannedNode, PlannedServer,
+    Problem, Refusal,
 };
+use crate::plan::listen::Listen;
+use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
+use crate::plan::policy::PlanPolicy;
+use crate::plan::publish::{Pool, TakenPorts, check_selected, sockets_of, sources};
+use crate::plan::values::{CheckKind, Forward};
+use crate::plan::{last_resort, names};
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
 use std::collections::BTreeMap;
@@ -34,7 +39,8 @@ pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     for forward in &policy.forward {
         planner.plan_forward(forward);
     }
-    // The oldest Service comes first. The name decides between two of the same second.
+    // The oldest Service comes first, and one that is being deleted last. The name decides between two of the same
+    // second.
     let mut services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
@@ -141,8 +147,12 @@ impl Planner<'_> {
     fn plan_forward(&mut self, forward: &Forward) {
         let listen = Listen { port: forward.port, addresses: self.policy.default_addresses() };
         let about = format!("forward {}", forward.name);
-        if let Err((kind, text)) = self.taken.take(&listen, about.clone()) {
-            return self.problem(kind, &about, text);
+        if let Err(owner) = self.taken.take(&listen, about.clone()) {
+            return self.problem(
+                "conflict",
+                &about,
+                format!("wants port {}, which {owner} has", listen.port),
+            );
         }
         let health = match (forward.checks.as_slice(), self.policy.check.kind) {
             ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
@@ -162,7 +172,11 @@ impl Planner<'_> {
             Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, refusal),
         };
-        let health = if service.local { self.local_health(service) } else { self.cluster_health() };
+        let health = match service.local.then(|| self.local_health(service)) {
+            None => self.cluster_health(),
+            Some(Ok(health)) => health,
+            Some(Err(refusal)) => return self.refuse(service, refusal),
+        };
         let before = self.desired.frontends.len();
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
@@ -196,12 +210,18 @@ impl Planner<'_> {
             let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
             return Err(("node-port", text));
         }
-        let listen = Listen::of(service, port, self.policy)?;
+        let listen = sockets_of(service, port, self.policy)?;
         if self.desired.frontends.len() >= MAX_FRONTENDS {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
             return Err(("too-many", text));
         }
-        self.taken.take(&listen, service.shown())?;
+        self.taken.take(&listen, service.shown()).map_err(|owner| {
+            let text = match (service.created, listen.port) {
+                (DELETING, port) => format!("is being deleted, so {owner} has its port {port}"),
+                (_, port) => format!("wants port {port}, which {owner} has had for longer"),
+            };
+            ("conflict", text)
+        })?;
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or_default();
         let name = names::backend(&service.namespace, &service.name, port.port);
         let servers = self.servers(pool).0;
@@ -259,13 +279,15 @@ impl Planner<'_> {
 
     /// Returns the health of a Service whose traffic stays on the node: kube-proxy or the agents know the
     /// endpoints.
-    fn local_health(&mut self, service: &ObservedService) -> Health {
+    fn local_health(&mut self, service: &ObservedService) -> Result<Health, Refusal> {
         let asks = service.annotations.get("local-check").map(|text| text.trim());
         let refusal = match asks {
             None => None,
             Some("agent") if self.asked_of_agents < MAX_AGENT_SERVICES => {
                 self.asked_of_agents += 1;
-                None
+                // With this query, a drain reaches this check, too, and nodegate knows which probers have acknowledged it.
+                let path = format!("{AGENT_SERVICES}{}?drain=503", service.shown());
+                return Ok(Health::Own(Check { port: Some(self.policy.check.port), path: Some(path) }));
             }
             Some("agent") => Some((
                 "local-check",
@@ -273,17 +295,18 @@ impl Planner<'_> {
             )),
             Some(_) => Some(("annotation", "the only accepted value is \"agent\"")),
         };
-        let of_agents = asks.is_some() && refusal.is_none();
+        let Some(port) = service.health_port else {
+            let text = "externalTrafficPolicy is Local, and there is no healthCheckNodePort (type NodePort has none): \
+                        set nodegate.io/haproxy-local-check: agent, and --watch-service of the agents";
+            return Err(refusal.map_or(("local-check", text.to_owned()), |(kind, why)| {
+                (kind, format!("haproxy-local-check: {why}; there is no healthCheckNodePort to ask"))
+            }));
+        };
         if let Some((kind, why)) = refusal {
             let text = format!("haproxy-local-check: {why}; kube-proxy is asked");
             self.problem(kind, &service.shown(), text);
         }
-        let (port, path) = match service.health_port.filter(|_| !of_agents) {
-            Some(port) => (port, KUBE_PROXY_PATH.to_owned()),
-            // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
-            None => (self.policy.check.port, format!("/services/{}?drain=503", service.shown())),
-        };
-        Health::Own(Check { port: Some(port), path: Some(path) })
+        Ok(Health::Own(Check { port: Some(port), path: Some(KUBE_PROXY_PATH.to_owned()) }))
     }
 
     /// Returns a setting from an annotation. A wrong value is a problem, and is treated as unset.

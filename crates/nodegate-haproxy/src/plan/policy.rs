@@ -1,44 +1,11 @@
 //! The operator's settings for the plan.
 
-use crate::plan::{DEFAULT_CHECK, Forward, NamedAddress, PortGrant, check, class, parse_word};
+use crate::plan::annotation::parse_word;
+use crate::plan::values::{CheckPolicy, DEFAULT_CHECK, Forward, NamedAddress, PortGrant, check, class};
 use clap::ValueEnum;
 use ipnet::IpNet;
-use nodegate_program::{HTTP_PORT, List, number};
+use nodegate_program::{List, number};
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::Duration;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CheckKind {
-    #[default]
-    Agent,
-    Tcp,
-    /// No check: only the watch takes a node out.
-    None,
-}
-
-/// The check of the nodes (`--check`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckPolicy {
-    pub(crate) kind: CheckKind,
-    pub(crate) port: u16,
-    pub(crate) interval: Duration,
-    /// The number of successes in a row that bring a server up.
-    pub(crate) rise: u16,
-    /// The number of failures in a row that bring a server down.
-    pub(crate) fall: u16,
-}
-
-impl Default for CheckPolicy {
-    fn default() -> Self {
-        Self {
-            kind: CheckKind::default(),
-            port: HTTP_PORT,
-            interval: Duration::from_secs(1),
-            rise: 1,
-            fall: 2,
-        }
-    }
-}
 
 /// The nodes that serve when none is Ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

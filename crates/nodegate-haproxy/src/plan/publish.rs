@@ -1,15 +1,18 @@
 //! The Services that are published, with their clients, the nodes that serve them, and HAProxy's sockets for
 //! them.
 
-use crate::plan::{
-    Family, Forward, INTENDED, ObservedNode, ObservedService, PlanPolicy, PortFacts, Refusal, for_port,
-    names, parse_port, parse_selector,
-};
+use crate::plan::annotation::{for_port, parse_port, parse_selector};
+use crate::plan::desired::{INTENDED, Refusal};
+use crate::plan::listen::Listen;
+use crate::plan::names;
+use crate::plan::observed::{Family, ObservedNode, ObservedService, PortFacts};
+use crate::plan::policy::PlanPolicy;
+use crate::plan::values::Forward;
 use ipnet::IpNet;
 use kube::core::{Selector, SelectorExt};
 use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
@@ -102,49 +105,24 @@ pub(crate) fn pools<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct TakenPorts(BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>);
 
-/// The port and the addresses of one Service port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    pub(crate) port: u16,
-    pub(crate) addresses: Vec<IpAddr>,
-}
-
-/// Returns true if a socket on one address prevents one on the other. All of `IPv6` includes all of `IPv4`.
-pub(crate) fn overlap(one: IpAddr, two: IpAddr) -> bool {
-    let (one, two) = (one.to_canonical(), two.to_canonical());
-    let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
-    one == two || covers(one, two) || covers(two, one)
-}
-
-impl Listen {
-    /// Returns the sockets as HAProxy's `bind` takes them.
-    pub(crate) fn binds(&self) -> impl Iterator<Item = String> {
-        let (port, is_one) = (self.port, self.addresses.len() == 1);
-        self.addresses.iter().map(move |ip| match ip {
-            IpAddr::V6(ip) if ip.is_unspecified() && is_one => format!(":::{port} v4v6"),
-            ip => SocketAddr::new(*ip, port).to_string(),
-        })
+/// Returns the sockets that a Service asks for. No other port or address must be opened instead.
+pub(crate) fn sockets_of(
+    service: &ObservedService,
+    port: &PortFacts,
+    policy: &PlanPolicy,
+) -> Result<Listen, Refusal> {
+    let wanted = service.annotations.get("port");
+    let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, parse_port));
+    let wanted = wanted.map_err(|error| {
+        ("annotation", format!("haproxy-port: {error}; port {} is not published", port.port))
+    })?;
+    let port = wanted.unwrap_or(port.port);
+    let namespace = &service.namespace;
+    if !policy.may_open(namespace, port) {
+        let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
+        return Err(("not-allowed", text));
     }
-
-    /// Returns the sockets that a Service asks for. No other port or address must be opened instead.
-    pub(crate) fn of(
-        service: &ObservedService,
-        port: &PortFacts,
-        policy: &PlanPolicy,
-    ) -> Result<Self, Refusal> {
-        let wanted = service.annotations.get("port");
-        let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, parse_port));
-        let wanted = wanted.map_err(|error| {
-            ("annotation", format!("haproxy-port: {error}; port {} is not published", port.port))
-        })?;
-        let port = wanted.unwrap_or(port.port);
-        let namespace = &service.namespace;
-        if !policy.may_open(namespace, port) {
-            let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
-            return Err(("not-allowed", text));
-        }
-        Ok(Self { port, addresses: addresses(service, policy)? })
-    }
+    Ok(Listen { port, addresses: addresses(service, policy)? })
 }
 
 /// Returns the addresses that a Service asks for. Without `--bind` there is nothing to choose from.
@@ -168,17 +146,13 @@ fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAdd
 }
 
 impl TakenPorts {
-    /// Gives an owner the sockets that it asks for, unless another one has one of them.
-    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), Refusal> {
-        let Listen { port, addresses } = listen;
-        let owners = self.0.entry(*port).or_default();
-        let meets =
-            |others: &[IpAddr]| addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)));
-        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
-            let text = format!("wants port {port}, which {owner} has had for longer");
-            return Err(("conflict", text));
+    /// Gives an owner the sockets that it asks for. The error names the owner of one of them.
+    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), String> {
+        let owners = self.0.entry(listen.port).or_default();
+        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| listen.meets(theirs)) {
+            return Err(owner.clone());
         }
-        owners.push((addresses.clone(), owner));
+        owners.push((listen.addresses.clone(), owner));
         Ok(())
     }
 }
@@ -283,24 +257,9 @@ mod tests {
         ] {
             let service = ObservedService { namespace: namespace.to_owned(), ..ObservedService::default() };
             let wanted = PortFacts { name: None, port, node_port: port, protocol: "TCP".to_owned() };
-            let kind = |policy| Listen::of(&service, &wanted, policy).map_err(|(kind, _)| kind).err();
+            let kind = |policy| sockets_of(&service, &wanted, policy).map_err(|(kind, _)| kind).err();
             assert_eq!(kind(&granted), (!opens).then_some("not-allowed"), "{namespace} {port}");
             assert_eq!(kind(&PlanPolicy::default()), None, "without --ports all may be opened");
-        }
-    }
-
-    #[test]
-    fn two_addresses_meet_if_one_covers_the_other() {
-        for (one, two, meets) in [
-            ("10.0.0.1", "10.0.0.1", true),
-            ("10.0.0.1", "10.0.0.2", false),
-            ("0.0.0.0", "10.0.0.2", true),
-            ("::", "10.0.0.2", true),
-            ("0.0.0.0", "fd00::1", false),
-            ("::ffff:10.0.0.2", "10.0.0.2", true),
-        ] {
-            let [one, two]: [IpAddr; 2] = [one, two].map(|text| text.parse().unwrap());
-            assert_eq!((overlap(one, two), overlap(two, one)), (meets, meets), "{one} {two}");
         }
     }
 }

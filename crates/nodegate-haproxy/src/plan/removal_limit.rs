@@ -1,16 +1,19 @@
 //! The removal limit: keeps servers if too many of a Service vanish at once.
 
-use crate::plan::{Facts, ObservedNode, PlanPolicy, Pool, ServiceKey, pools};
+use crate::plan::observed::{Facts, ObservedNode, ServiceKey};
+use crate::plan::policy::PlanPolicy;
+use crate::plan::publish::{Pool, pools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Nodes = BTreeMap<String, Arc<ObservedNode>>;
 
-/// The facts that were accepted last, and the limit on removals from them.
+/// The facts that HAProxy's configuration was made of, and the limit on removals from them. Without such facts, the first
+/// ones are all accepted.
 #[derive(Debug)]
-pub(crate) struct RemovalLimit {
-    pub(crate) accepted: Facts,
-    policy: PlanPolicy,
+pub(crate) struct RemovalLimit<'a> {
+    pub(crate) applied: &'a Facts,
+    pub(crate) policy: &'a PlanPolicy,
 }
 
 /// The objects that are kept although the API server no longer has them.
@@ -21,13 +24,7 @@ pub(crate) struct Retained {
     pub(crate) services: BTreeSet<String>,
 }
 
-impl RemovalLimit {
-    /// Starts from the facts that an earlier run accepted. If there are none, the first ones are all
-    /// accepted.
-    pub(crate) fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
-        Self { accepted, policy: policy.clone() }
-    }
-
+impl RemovalLimit<'_> {
     /// Accepts new facts, but for three exceptions. A Node that has no addresses now keeps its last ones.
     /// Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it
     /// would lose more servers than may vanish at once.
@@ -36,7 +33,7 @@ impl RemovalLimit {
     /// by the nodes that it asks for now. One for which `deleted` is true is no loss: the watch reported its
     /// deletion, so this is no list that came back empty.
     pub(crate) fn accept(
-        &mut self,
+        &self,
         observed: &Facts,
         deleted: impl Fn(&ServiceKey) -> bool,
     ) -> (Facts, Retained) {
@@ -44,7 +41,6 @@ impl RemovalLimit {
         let mut nodes = self.keep_addresses(&mut facts.nodes);
         let services = self.keep_services(&mut facts, deleted);
         nodes.extend(self.keep_nodes(&mut facts));
-        self.accepted = facts.clone();
         (facts, Retained { nodes, services })
     }
 
@@ -53,7 +49,7 @@ impl RemovalLimit {
         let mut kept = BTreeSet::new();
         for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
             // Addresses may vanish if everything may.
-            if let Some(before) = self.accepted.nodes.get(name)
+            if let Some(before) = self.applied.nodes.get(name)
                 && !has_none(before)
                 && !self.policy.may_vanish(1, 1)
             {
@@ -65,7 +61,7 @@ impl RemovalLimit {
     }
 
     fn keep_services(&self, facts: &mut Facts, deleted: impl Fn(&ServiceKey) -> bool) -> BTreeSet<String> {
-        let known = &self.accepted.services;
+        let known = &self.applied.services;
         let missing = |key: &ServiceKey| !facts.services.contains_key(key) && !deleted(key);
         let mut gone = known.clone();
         gone.retain(|key, _| missing(key));
@@ -81,14 +77,14 @@ impl RemovalLimit {
     fn keep_nodes(&self, facts: &mut Facts) -> BTreeSet<String> {
         let mut kept = BTreeSet::new();
         for pool in pools(facts.services.values().map(Arc::as_ref), &self.policy.forward) {
-            let (had, has) = (self.members(&self.accepted.nodes, &pool), self.members(&facts.nodes, &pool));
+            let (had, has) = (self.members(&self.applied.nodes, &pool), self.members(&facts.nodes, &pool));
             let fewer = had.len().saturating_sub(has.len());
             if !self.policy.may_vanish(fewer, had.len()) {
                 kept.extend(had.difference(&has).map(|name| (*name).to_owned()));
             }
         }
         for name in &kept {
-            let Some(before) = self.accepted.nodes.get(name) else { continue };
+            let Some(before) = self.applied.nodes.get(name) else { continue };
             let mut node = ObservedNode::clone(before);
             if let Some(now) = facts.nodes.get(name) {
                 node.out.clone_from(&now.out);
@@ -107,13 +103,14 @@ impl RemovalLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::ObservedService;
+    use crate::plan::observed::ObservedService;
     use crate::plan::tests::node_of;
     use nodegate_readiness::Verdict;
 
-    fn limit(percent: u8, all: &Facts) -> RemovalLimit {
-        let policy = PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
-        RemovalLimit::new(&policy, all.clone())
+    /// Returns what is accepted, and what is kept, after these facts were applied.
+    fn accept(percent: u8, applied: &Facts, observed: &Facts) -> (Facts, Retained) {
+        let policy = &PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
+        RemovalLimit { applied, policy }.accept(observed, |_| false)
     }
 
     fn node(name: &str, role: &str, state: Verdict) -> ObservedNode {
@@ -142,46 +139,39 @@ mod tests {
     #[test]
     fn half_may_go_and_more_may_not_and_states_are_the_current_ones() {
         let all = nodes("a b c d", Verdict::Ready);
-        let mut limit = limit(50, &all);
-        assert_eq!(limit.accept(&all, |_| false), (all.clone(), Retained::default()));
-        let (facts, held) = limit.accept(&nodes("a", Verdict::Draining), |_| false);
+        assert_eq!(accept(50, &all, &all), (all.clone(), Retained::default()));
+        let (facts, held) = accept(50, &all, &nodes("a", Verdict::Draining));
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
         assert_eq!(facts.nodes["a"].out.as_ref().unwrap().0, Verdict::Draining);
-        let (facts, held) = limit.accept(&Facts::default(), |_| false);
+        let (facts, held) = accept(50, &all, &Facts::default());
         assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
-        let (facts, held) = limit.accept(&nodes("a b", Verdict::Ready), |_| false);
+        let (facts, held) = accept(50, &all, &nodes("a b", Verdict::Ready));
         assert_eq!((facts.nodes.len(), held), (2, Retained::default()));
     }
 
     #[test]
-    fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_if_told_so() {
-        let mut limit_0 = limit(0, &nodes("a b c", Verdict::Ready));
+    fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_at_100() {
         let new = nodes("d e f", Verdict::Ready);
-        assert_eq!(limit_0.accept(&new, |_| false), (new.clone(), Retained::default()));
-        let (facts, held) = limit_0.accept(&nodes("g h", Verdict::Ready), |_| false);
+        assert_eq!(accept(0, &nodes("a b c", Verdict::Ready), &new), (new.clone(), Retained::default()));
+        let (facts, held) = accept(0, &new, &nodes("g h", Verdict::Ready));
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
         let nothing = (Facts::default(), Retained::default());
-        assert_eq!(limit(100, &new).accept(&Facts::default(), |_| false), nothing);
+        assert_eq!(accept(100, &new, &Facts::default()), nothing);
     }
 
     #[test]
     fn a_node_without_an_address_keeps_its_last_one() {
         let all = nodes("a b c d", Verdict::Ready);
-        let mut limit = limit(50, &all);
-        // Each of them is less than the limit, one after the other is not.
         let mut without = all.clone();
-        for name in ["a", "b", "c", "d"] {
-            let bare = ObservedNode { addresses: Vec::new(), ..node(name, "x", Verdict::Draining) };
-            without.nodes.insert(name.to_owned(), Arc::new(bare));
-            let (facts, held) = limit.accept(&without, |_| false);
-            let kept = &facts.nodes[name];
-            assert!(held.nodes.contains(name), "{held:?}");
-            assert_eq!(
-                (&kept.addresses, kept.out.as_ref().unwrap().0),
-                (&all.nodes[name].addresses, Verdict::Draining)
-            );
-        }
-        assert_eq!(limit.accept(&all, |_| false), (all, Retained::default()));
+        let bare = ObservedNode { addresses: Vec::new(), ..node("a", "x", Verdict::Draining) };
+        without.nodes.insert("a".to_owned(), Arc::new(bare));
+        let (facts, held) = accept(50, &all, &without);
+        let kept = &facts.nodes["a"];
+        assert_eq!(names(&held.nodes), ["a"]);
+        assert_eq!(
+            (&kept.addresses, kept.out.as_ref().unwrap().0),
+            (&all.nodes["a"].addresses, Verdict::Draining)
+        );
     }
 
     #[test]
@@ -189,34 +179,33 @@ mod tests {
         let label = |name: &str| if name < "c" { "ingress" } else { "x" };
         let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), Verdict::Ready)));
         let all = with_service(with_service(all, "all", None), "few", Some("role=ingress"));
-        let mut limit = limit(50, &all);
         // Two of six nodes are below the limit, but they are all that one of the Services has.
         let mut fewer = all.clone();
         fewer.nodes.retain(|name, _| name.as_str() > "b");
-        let (kept, held) = limit.accept(&fewer, |_| false);
+        let (kept, held) = accept(50, &all, &fewer);
         assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
         // The same for nodes that only lost their labels.
         fewer.nodes.extend(nodes("a b", Verdict::Ready).nodes);
-        let (kept, held) = limit.accept(&fewer, |_| false);
+        let (kept, held) = accept(50, &all, &fewer);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
         // The Service itself asks for fewer nodes.
         let fewer = with_service(all.clone(), "all", Some("role=ingress"));
-        assert_eq!(limit.accept(&fewer, |_| false), (fewer, Retained::default()));
+        assert_eq!(accept(50, &all, &fewer), (fewer, Retained::default()));
         // Other nodes have replaced them.
         let mut replaced = all.clone();
         replaced.nodes.retain(|name, _| name.as_str() > "b");
         replaced.nodes.extend(facts(["x", "y"].map(|name| node(name, "ingress", Verdict::Ready))).nodes);
-        assert_eq!(limit.accept(&replaced, |_| false), (replaced, Retained::default()));
+        assert_eq!(accept(50, &all, &replaced), (replaced, Retained::default()));
     }
 
     #[test]
     fn services_that_vanish_without_a_word_are_kept() {
         let all = with_service(with_service(Facts::default(), "a", None), "b", None);
-        let mut limit = limit(50, &all);
-        let (facts, held) = limit.accept(&Facts::default(), |_| false);
+        let (facts, held) = accept(50, &all, &Facts::default());
         assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["/a", "/b"]));
         let others = with_service(with_service(Facts::default(), "c", None), "d", None);
-        assert_eq!(limit.accept(&others, |_| false), (others, Retained::default()));
+        assert_eq!(accept(50, &all, &others), (others, Retained::default()));
+        let limit = RemovalLimit { applied: &all, policy: &PlanPolicy::default() };
         assert_eq!(limit.accept(&Facts::default(), |_| true), (Facts::default(), Retained::default()));
     }
 }

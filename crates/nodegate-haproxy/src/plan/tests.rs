@@ -1,12 +1,13 @@
 //! The plan with random facts and with chosen ones: the same cluster gives the same file, HAProxy accepts it, and
 //! no word from the API becomes a directive.
 
-use crate::haproxy::launch::check;
-use crate::haproxy::states::States;
-use crate::plan::{
-    CheckKind, CheckPolicy, Desired, Facts, Family, Frontend, LastResort, NodeOut, ObservedNode,
-    ObservedService, PlanPolicy, PortFacts, plan, render,
-};
+use crate::plan::desired::{Desired, Frontend};
+use crate::plan::observed::{DELETING, Facts, Family, NodeOut, ObservedNode, ObservedService, PortFacts};
+use crate::plan::planner::plan;
+use crate::plan::policy::{LastResort, PlanPolicy};
+use crate::plan::render::{EMPTY_STATES, render};
+use crate::plan::template::Template;
+use crate::plan::values::{CheckKind, CheckPolicy};
 use nodegate_readiness::Verdict;
 use nodegate_testbed::programs::system;
 use proptest::prelude::*;
@@ -117,12 +118,13 @@ fn policy(kind: CheckKind, last_resort: LastResort) -> PlanPolicy {
 
 fn text(desired: &Desired) -> String {
     let timeouts = ["connect", "client", "server"].map(|name| (name.to_owned(), "5s".to_owned())).into();
-    let (bytes, _) = render(b"", desired, &timeouts, Path::new("/tmp/nodegate-test/haproxy.cfg"));
+    let (bytes, _) =
+        render(&Template::default(), desired, &timeouts, Path::new("/tmp/nodegate-test/haproxy.cfg"));
     String::from_utf8(bytes).unwrap()
 }
 
 const WORDS: &str = "# acl backend balance bind default_backend defaults frontend global hard-stop-after hash-type id http-check \
-    load-server-state-from-file log mode mworker-max-reloads option retries server server-state-file-name tcp-request \
+    load-server-state-from-file log mode mworker-max-reloads noreuseport option retries server server-state-file-name tcp-request \
     timeout use_backend";
 
 fn kinds() -> impl Strategy<Value = (CheckKind, LastResort)> {
@@ -174,12 +176,56 @@ proptest! {
 }
 
 #[test]
-fn the_oldest_service_keeps_its_port() {
+fn the_oldest_service_has_a_port_until_it_is_being_deleted() {
     let aged = |(name, created)| ObservedService { created, ..service_of(name, 443) };
-    let services = [("a", 3), ("b", 1), ("c", 1)].map(aged);
-    let desired = plan(&Facts::of([], services), &PlanPolicy::default());
-    let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
-    assert_eq!(owners, ["shop/b"]);
+    for (created, owner, why) in [
+        ([3, 1, 1], "shop/b", "wants port 443, which shop/b has had for longer"),
+        ([3, DELETING, 4], "shop/a", "is being deleted, so shop/a has its port 443"),
+        ([DELETING; 3], "shop/a", "is being deleted"),
+    ] {
+        let services = ["a", "b", "c"].into_iter().zip(created).map(aged);
+        let desired = plan(&Facts::of([], services), &PlanPolicy::default());
+        let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
+        assert_eq!(owners, [owner]);
+        assert!(desired.problems.iter().any(|problem| problem.text.contains(why)), "{:?}", desired.problems);
+    }
+}
+
+#[test]
+fn a_local_service_without_a_usable_check_is_not_published() {
+    for (health_port, check, published, kind) in [
+        (None, None, 0, "local-check"),
+        (None, Some("agent"), 1, ""),
+        (None, Some("kube-proxy"), 0, "annotation"),
+        (Some(31_000), None, 1, ""),
+        (Some(31_000), Some("kube-proxy"), 1, "annotation"),
+    ] {
+        let annotations =
+            check.map(|check: &str| ("local-check".to_owned(), check.to_owned())).into_iter().collect();
+        let service = ObservedService { local: true, health_port, annotations, ..service_of("web", 80) };
+        let desired = plan(&Facts::of([], [service]), &PlanPolicy::default());
+        let kinds: Vec<_> =
+            desired.problems.iter().map(|problem| (problem.kind, problem.unpublished)).collect();
+        let expected = if kind.is_empty() { vec![] } else { vec![(kind, published == 0)] };
+        assert_eq!((desired.frontends.len(), kinds), (published, expected), "{health_port:?} {check:?}");
+    }
+}
+
+#[test]
+fn a_cordon_changes_weights_and_not_the_hash() {
+    let file = |facts| {
+        let plan = plan(&facts, &PlanPolicy::default());
+        render(&Template::default(), &plan, &BTreeMap::new(), Path::new("/x/haproxy.cfg"))
+    };
+    let mut facts = cluster();
+    let before = file(facts.clone());
+    Arc::make_mut(facts.nodes.get_mut("worker-1").unwrap()).out = out_by(Verdict::Draining);
+    let cordoned = file(facts.clone());
+    facts.nodes.remove("worker-3");
+    assert_eq!(
+        (cordoned.1 == before.1, cordoned.0 == before.0, file(facts).1 == before.1),
+        (true, false, false)
+    );
 }
 
 pub(crate) fn service_of(name: &str, port: u16) -> ObservedService {
@@ -245,8 +291,8 @@ fn two_nodes_with_one_address_are_one_server() {
     let desired = plan(&cluster(), &PlanPolicy::default());
     let names: Vec<&str> = desired.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);
-    let told = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
-    assert!(told.about == "old-1" && told.text.contains("worker-1"), "{told:?}");
+    let problem = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
+    assert!(problem.about == "old-1" && problem.text.contains("worker-1"), "{problem:?}");
 }
 
 #[test]
@@ -284,8 +330,8 @@ fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
 }
 
 /// Compares the generated file with the golden one. `GOLDEN=write` writes it.
-#[tokio::test]
-async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kinds() {
+#[test]
+fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kinds() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [CheckKind::Agent, CheckKind::Tcp, CheckKind::None] {
         for resort in [LastResort::All, LastResort::Drained, LastResort::None] {
@@ -295,12 +341,11 @@ async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kind
             let file = dir.path().join("haproxy.cfg");
             // A warning is an error here.
             let states = dir.path().join("states");
-            std::fs::write(&states, States::default().compose(&Desired::default())).unwrap();
-            let line = format!("server-state-file-name {} #", states.display());
-            let strict = text.replace("server-state-file-name ", &line);
+            std::fs::write(&states, EMPTY_STATES).unwrap();
+            let strict = text.replace("/tmp/nodegate-test/haproxy.cfg.states", &states.display().to_string());
             std::fs::write(&file, format!("global\n  zero-warning\n{strict}")).unwrap();
-            let haproxy = system("haproxy");
-            check(Path::new(haproxy.get_program()), None, &file).await.unwrap();
+            let output = system("haproxy").arg("-c").arg("-f").arg(&file).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             if (kind, resort) == (CheckKind::Agent, LastResort::All) {
                 let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/haproxy/golden/haproxy.cfg");
                 if std::env::var("GOLDEN").is_ok_and(|word| word == "write") {

@@ -1,8 +1,9 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::{CheckPolicy, parse_port, parse_selector, parse_word};
+use crate::plan::annotation::{parse_port, parse_selector, parse_word};
+use clap::ValueEnum;
 use kube::core::Selector;
-use nodegate_program::{List, duration, is_object_name, number};
+use nodegate_program::{HTTP_PORT, List, duration, is_object_name, number};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -22,6 +23,39 @@ pub(crate) const DEFAULT_TIMEOUTS: &str =
 pub(crate) type Timeouts = BTreeMap<String, String>;
 
 pub(crate) const DEFAULT_CHECK: &str = "agent:port=25001,interval=1s,rise=1,fall=2";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckKind {
+    #[default]
+    Agent,
+    Tcp,
+    /// No check: only the watch takes a node out.
+    None,
+}
+
+/// The check of the nodes (`--check`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckPolicy {
+    pub(crate) kind: CheckKind,
+    pub(crate) port: u16,
+    pub(crate) interval: Duration,
+    /// The number of successes in a row that bring a server up.
+    pub(crate) rise: u16,
+    /// The number of failures in a row that bring a server down.
+    pub(crate) fall: u16,
+}
+
+impl Default for CheckPolicy {
+    fn default() -> Self {
+        Self {
+            kind: CheckKind::default(),
+            port: HTTP_PORT,
+            interval: Duration::from_secs(1),
+            rise: 1,
+            fall: 2,
+        }
+    }
+}
 
 /// An address of `--bind` with its name, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +137,10 @@ pub(crate) fn class(value: &str) -> Result<String, &'static str> {
     if is_class { Ok(value.to_owned()) } else { Err("takes a loadBalancerClass, e.g. example.com/haproxy") }
 }
 
+pub(crate) fn field_manager(value: &str) -> Result<String, &'static str> {
+    name(value).map_err(|()| "takes a name, e.g. nodegate-haproxy")
+}
+
 pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {
     let names = List::<String>::of("namespaces")(value)?;
     let are_right = names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES;
@@ -159,7 +197,6 @@ impl FromStr for Forward {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::CheckKind;
 
     #[test]
     fn addresses_and_grants_have_names() {

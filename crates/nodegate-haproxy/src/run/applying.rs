@@ -1,13 +1,21 @@
-//! The loop that applies the plan, and looks whether HAProxy still runs it.
+//! The loop that plans after each change of the cluster, applies the plan, and looks whether HAProxy still runs it.
 
 use crate::failure::{Failure, Lasting};
-use crate::haproxy::applier::{Applied, Applier, passing};
+use crate::haproxy::checks::checked;
 use crate::haproxy::config_file::Stamp;
-use crate::plan::{Desired, InEffect};
-use crate::run::Shared;
-use crate::run::planning::Reported;
+use crate::haproxy::master::REFUSED;
+use crate::haproxy::owner::{Outcome, Owner, Wanted};
+use crate::plan::applied::Checked;
+use crate::plan::planner::plan;
+use crate::plan::removal_limit::RemovalLimit;
+use crate::run::logs::{NodeLog, Reported};
+use crate::run::shared::{Shared, count};
+use crate::watch::Observed;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// The wait for other changes of the same moment.
@@ -17,61 +25,103 @@ const LOOK: Duration = Duration::from_secs(2);
 /// The shortest delay after a failure, and the longest one.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
+/// The reloads of the last hour, refused ones included. HAProxy ends a worker after 50 of them (`mworker-max-reloads`)
+/// and after an hour (`hard-stop-after`), so their number is bounded that no connection younger than an hour is cut.
+#[derive(Debug, Default)]
+struct Pace(VecDeque<Instant>);
+
+impl Pace {
+    const HOUR: Duration = Duration::from_hours(1);
+    /// The number of reloads within an hour after which they are rarer, and how much.
+    const MANY: usize = 25;
+    const RARER: u32 = 30;
+
+    fn reloaded(&mut self, now: Instant) {
+        while self.0.front().is_some_and(|at| now.duration_since(*at) > Self::HOUR) {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+    }
+
+    /// Returns the time of the next reload.
+    fn next(&self, interval: Duration, now: Instant) -> Instant {
+        let recent = self.0.iter().filter(|at| now.duration_since(**at) < Self::HOUR).count();
+        let interval = if recent < Self::MANY { interval } else { interval * Self::RARER };
+        self.0.back().map_or(now, |last| *last + interval)
+    }
+}
+
 struct Applying {
     shared: Arc<Shared>,
-    applier: Applier,
-    wanted: Option<Arc<Desired>>,
+    observer: Sender<Observed>,
+    owner: Owner,
+    has_begun: bool,
+    wanted: Option<Wanted>,
     /// True while the plan, the template or HAProxy differ from what was applied last.
     is_due: bool,
+    /// True while a reload is due, whatever has changed.
+    is_forced: bool,
     /// The time before which nothing is tried, after a failure.
     not_before: Instant,
     wait: Duration,
-    reloaded: Option<Instant>,
+    pace: Pace,
     template: Option<Stamp>,
-    none_passed: bool,
+    /// What the last look found.
+    found: Checked,
     error: Lasting,
     elsewhere: Lasting,
     none_passes: Lasting,
+    down: BTreeMap<String, Lasting>,
+    reported: Reported,
     left_out: Reported,
+    node_log: NodeLog,
 }
 
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut desired = shared.desired.subscribe();
+pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut observed: Receiver<Observed>) {
+    let Ok(mut reloads) = signal(SignalKind::hangup()) else { return };
     let mut task = Applying {
-        applier: Applier::new(shared.setup.tools.clone()),
+        owner: Owner::new(shared.setup.tools.clone(), &shared.setup.choice()),
         shared,
+        observer,
+        has_begun: false,
         wanted: None,
         is_due: false,
+        is_forced: false,
         not_before: Instant::now(),
         wait: RETRY.0,
-        reloaded: None,
+        pace: Pace::default(),
         template: None,
-        none_passed: false,
+        found: Checked::default(),
         error: Lasting::new("can't apply the configuration; retrying", "the configuration is applied again"),
         elsewhere: Lasting::new(
             "HAProxy does not prove the configuration",
             "HAProxy proves the configuration again",
         ),
         none_passes: Lasting::new("no node passes HAProxy's check", "nodes pass HAProxy's check again"),
+        down: BTreeMap::new(),
+        reported: Reported::default(),
         left_out: Reported::default(),
+        node_log: NodeLog::default(),
     };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         task.shared.beat.send_replace(Instant::now());
         tokio::select! {
-            changed = desired.changed() => {
+            changed = observed.changed() => {
                 if changed.is_err() { return }
                 sleep(BURST).await;
-                task.wanted.clone_from(&desired.borrow_and_update());
-                task.is_due = true;
-                // The change may be what an operator does about the failure.
-                task.not_before = task.not_before.min(Instant::now() + task.shared.setup.tools.reload_interval);
+                let now = observed.borrow_and_update().clone();
+                task.plan(&now).await;
             }
-            () = sleep_until(task.next()), if task.is_due && task.wanted.is_some() => {}
+            Some(()) = reloads.recv() => {
+                tracing::info!("SIGHUP: HAProxy loads certificates and other files again");
+                (task.is_due, task.is_forced) = (true, true);
+            }
+            () = sleep_until(task.next()), if task.has_begun && task.is_due && task.wanted.is_some() => {}
             _ = look.tick() => task.look().await,
         }
-        if task.is_due && Instant::now() >= task.next() {
+        if task.has_begun && task.is_due && Instant::now() >= task.not_before {
             task.apply().await;
         }
         task.shared.metrics.pending.set(task.is_due.into());
@@ -80,43 +130,110 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 impl Applying {
     fn next(&self) -> Instant {
-        let paced = self.reloaded.map(|at| at + self.shared.setup.tools.reload_interval);
-        paced.map_or(self.not_before, |paced| paced.max(self.not_before))
+        self.not_before.max(Instant::now() + Duration::from_millis(1))
+    }
+
+    /// Makes a plan of what the watches report. If it is another one, it is due.
+    async fn plan(&mut self, now: &Observed) {
+        let Some(facts) = now.facts() else { return };
+        let policy = &self.shared.setup.policy;
+        let limit = RemovalLimit { applied: &self.owner.facts, policy };
+        let (facts, retained) = limit.accept(&facts, |key| now.deleted.contains(key));
+        let plan = plan(&facts, policy);
+        self.reported.problems(&plan.problems);
+        self.node_log.tell(&plan);
+        for (kind, kept) in [("nodes", &retained.nodes), ("services", &retained.services)] {
+            self.shared.metrics.held.get_or_create(&[("kind", kind)]).set(count(kept.len()));
+        }
+        self.reported.retained(retained);
+        if self.wanted.as_ref().is_some_and(|wanted| wanted.plan == plan) {
+            // Facts may have changed on which no plan depends yet.
+            self.wanted = Some(Wanted { facts, plan });
+            return;
+        }
+        drop(self.shared.desired.send_replace(Some(Arc::new(plan.clone()))));
+        if let Err(failure) = self.owner.set_weights(&plan).await {
+            tracing::debug!(%failure, "weights wait for the whole configuration");
+        }
+        self.wanted = Some(Wanted { facts, plan });
+        self.is_due = true;
+        // The change may be what an operator does about the failure.
+        self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);
+    }
+
+    /// Forgets the deletions that HAProxy's configuration has. Receivers need not know of this change.
+    fn forget_deleted(&self) {
+        self.observer.send_if_modified(|observed| {
+            let mut deleted = std::mem::take(&mut observed.deleted);
+            deleted.retain(|key| self.owner.facts.services.contains_key(key) && !observed.has(key));
+            observed.deleted = deleted;
+            false
+        });
     }
 
     /// Looks whether HAProxy runs what was applied, and whether the template has changed.
     async fn look(&mut self) {
+        if !self.has_begun {
+            match self.owner.begin().await {
+                Ok(()) => self.has_begun = true,
+                Err(failure) => self.failed(&failure),
+            }
+        }
         if self.wanted.is_none() {
             return;
         }
-        let is_edited = self.applier.hash().is_some() && self.template != self.applier.template_stamp();
+        let is_edited = self.owner.applied().is_some() && self.template != self.owner.template_stamp();
         // A port that another program had may be free, and an address may have come.
-        self.is_due |= is_edited || !self.applier.left_out.is_empty();
-        let unproven = self.applier.prove().await.err();
-        let Shared { metrics, applied, .. } = self.shared.as_ref();
-        let in_effect = applied.borrow().clone();
-        if let Some(failure) = unproven {
-            self.is_due = true;
-            if in_effect.is_ok() && failure.kind == "foreign" {
-                metrics.failed(failure.kind);
+        self.is_due |= is_edited || !self.owner.left_out.is_empty();
+        match self.owner.prove().await {
+            Ok(is_same_worker) => {
+                self.is_due |= !is_same_worker;
+                self.elsewhere.end();
+                self.look_at_servers().await;
             }
-            if self.applier.hash().is_some() {
-                self.elsewhere.tell(&failure.text);
-            }
-            self.unproven(failure.text);
-        } else if let Ok(in_effect) = in_effect {
-            self.elsewhere.end();
-            let passing = passing(&self.shared.setup.tools, &in_effect.runs).await;
-            metrics.set_passing(passing.as_ref());
-            let none_passes = passing.is_some_and(|passing| !passing.values().any(|passes| *passes));
-            // Servers of a new HAProxy may have no result yet.
-            let lasts = std::mem::replace(&mut self.none_passed, none_passes);
-            if none_passes && lasts {
-                self.none_passes.tell("the last resort serves, if there is one; see --explain");
-            } else if !none_passes {
-                self.none_passes.end();
+            Err(failure) => {
+                self.is_due = true;
+                if self.shared.applied.borrow().is_ok() && failure.kind == "foreign" {
+                    self.shared.metrics.failed(failure.kind);
+                }
+                if self.owner.applied().is_some() {
+                    self.elsewhere.tell(&failure.text);
+                }
+                self.unproven(failure.text);
             }
         }
+    }
+
+    async fn look_at_servers(&mut self) {
+        let Some(applied) = self.owner.applied() else { return };
+        let Some(mut found) = checked(&self.shared.setup.tools.master, &applied.plan).await else { return };
+        let was_up = self.found.was_up.iter().filter(|backend| applied.plan.backends.contains_key(*backend));
+        found.was_up.extend(was_up.cloned());
+        self.shared.metrics.set_passing(found.nodes.as_ref());
+        // New servers may have no result yet.
+        let before = std::mem::replace(&mut self.found, found.clone());
+        if !found.no_node_passes() {
+            self.none_passes.end();
+        } else if before.no_node_passes() {
+            self.none_passes.tell("the last resort serves, if there is one; see --explain");
+        }
+        found.down.retain(|about, _| before.down.contains_key(about));
+        self.down.retain(|about, lasting| {
+            let is_down = found.down.contains_key(about);
+            if !is_down {
+                lasting.end();
+            }
+            is_down
+        });
+        for (about, why) in &found.down {
+            let lasting = || Lasting::new("a Service is down", "a Service is no longer down");
+            self.down.entry(about.clone()).or_insert_with(lasting).tell_of(why, &format!("{about}: {why}"));
+        }
+        self.shared.checked.send_if_modified(|checked| {
+            let is_news = *checked != found;
+            *checked = found;
+            is_news
+        });
     }
 
     fn unproven(&self, reason: String) {
@@ -125,51 +242,77 @@ impl Applying {
     }
 
     async fn apply(&mut self) {
-        let Some(wanted) = self.wanted.clone() else { return };
-        let mut desired = Desired::clone(&wanted);
-        self.template = self.applier.template_stamp();
-        let outcome = self.applier.apply(&mut desired).await;
-        self.left_out.problems(&self.applier.left_out);
+        let Some(wanted) = &self.wanted else { return };
+        self.template = self.owner.template_stamp();
+        let interval = self.shared.setup.tools.reload_interval;
+        let next = self.pace.next(interval, Instant::now());
+        let outcome = self.owner.apply(wanted, Instant::now() >= next, self.is_forced).await;
+        self.left_out.problems(&self.owner.left_out);
         match outcome {
-            Ok(applied) => self.succeeded(applied, desired),
-            Err(failure) => self.failed(&failure),
+            Ok(Outcome::Early) => self.not_before = next,
+            Ok(outcome) => self.succeeded(outcome),
+            Err(failure) => {
+                if [REFUSED, "proof"].contains(&failure.kind) {
+                    self.pace.reloaded(Instant::now());
+                }
+                self.failed(&failure);
+            }
         }
     }
 
     fn failed(&mut self, failure: &Failure) {
         self.shared.metrics.failed(failure.kind);
         self.error.tell(&failure.text);
-        if self.applier.hash().is_none() {
+        if self.owner.applied().is_none() {
             self.unproven(failure.text.clone());
-        }
-        if matches!(failure.kind, "reload" | "proof") {
-            self.reloaded = Some(Instant::now());
         }
         self.not_before = Instant::now() + self.wait.mul_f64(0.8 + 0.4 * fastrand::f64());
         self.wait = (self.wait * 2).min(RETRY.1);
     }
 
-    fn succeeded(&mut self, applied: Applied, desired: Desired) {
+    fn succeeded(&mut self, outcome: Outcome) {
         self.error.end();
         self.wait = RETRY.0;
-        let (frontends, hash) = (desired.frontends.len(), self.applier.hash().unwrap_or_default().to_owned());
-        let Shared { metrics, applied: in_effect, .. } = self.shared.as_ref();
-        if applied == Applied::Reloaded {
-            metrics.reloads.inc();
-            self.reloaded = Some(Instant::now());
+        self.is_due = outcome == Outcome::Absent;
+        // HAProxy may be started, and another program may release a port.
+        let again = if self.is_due || !self.owner.left_out.is_empty() { LOOK } else { Duration::ZERO };
+        self.not_before = Instant::now() + again;
+        let Some(applied) = self.owner.applied().filter(|_| !self.is_due).cloned() else {
+            return self.unproven("HAProxy is not running".to_owned());
+        };
+        self.is_forced = false;
+        if outcome == Outcome::Reloaded {
+            self.shared.metrics.reloads.inc();
+            self.pace.reloaded(Instant::now());
         }
-        self.is_due = applied == Applied::Written;
-        if !self.is_due && (applied == Applied::Reloaded || in_effect.borrow().is_err()) {
+        if outcome == Outcome::Reloaded || self.shared.applied.borrow().is_err() {
+            let (frontends, hash) = (applied.plan.frontends.len(), &applied.hash);
             tracing::info!(frontends, hash, "HAProxy runs the configuration");
         }
-        let left_out = self.applier.left_out.clone();
-        // HAProxy may be started, and another program may release a port.
-        let again = if self.is_due || !left_out.is_empty() { LOOK } else { Duration::ZERO };
-        self.not_before = Instant::now() + again;
-        if self.is_due {
-            return self.unproven("HAProxy is not running".to_owned());
-        }
-        drop(in_effect.send_replace(Ok(Arc::new(InEffect { hash, runs: desired, left_out }))));
+        drop(self.shared.applied.send_replace(Ok(applied)));
         self.elsewhere.end();
+        self.forget_deleted();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fifty_reloads_take_an_hour() {
+        let (mut pace, began, interval) = (Pace::default(), Instant::now(), Duration::from_secs(5));
+        let mut now = began;
+        let mut times = Vec::new();
+        while times.len() < 200 {
+            now = pace.next(interval, now).max(now);
+            pace.reloaded(now);
+            times.push(now);
+        }
+        assert_eq!(times[1] - times[0], interval);
+        assert!(times.windows(50).all(|fifty| fifty[49] - fifty[0] > Pace::HOUR), "{times:?}");
+        // After a quiet hour, the first is at once again.
+        let later = now + 2 * Pace::HOUR;
+        assert!(pace.next(interval, later) <= later);
     }
 }

@@ -2,11 +2,15 @@
 //! and exits.
 
 use crate::failure::Failure;
-use crate::haproxy::applier::passing;
+use crate::haproxy::checks::checked;
+use crate::haproxy::saved::Saved;
 use crate::haproxy::template::{self, leave_out};
-use crate::plan::{Desired, Frontend, Health, Passing, PlannedNode, Problem, RemovalLimit, plan};
-use crate::run::Args;
-use crate::run::planning::{KnownFile, Reported};
+use crate::plan::applied::{Checked, Passing};
+use crate::plan::desired::{Desired, Frontend, Health, PlannedNode, Problem};
+use crate::plan::planner::plan;
+use crate::plan::removal_limit::RemovalLimit;
+use crate::run::args::Args;
+use crate::run::logs::Reported;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
 use nodegate_program::sanitize;
@@ -26,22 +30,21 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     }
     let late = "no complete list of Nodes and Services within a minute; the lines above say why";
     let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
-    let known = KnownFile::new(&setup).load();
-    let (facts, retained) = RemovalLimit::new(&setup.policy, known).accept(&facts, |_| false);
+    let tools = &setup.tools;
+    let applied = Saved::load(&tools.config.path, &setup.choice()).1;
+    let limit = RemovalLimit { applied: &applied, policy: &setup.policy };
+    let (facts, retained) = limit.accept(&facts, |_| false);
     Reported::default().retained(retained);
     let mut desired = plan(&facts, &setup.policy);
-    let tools = &setup.tools;
     let template = template::read(tools.template.as_deref())?;
-    let launch = tools.master.launch().await;
     let disk = tools.config.read()?.unwrap_or_default();
-    let left_out = leave_out(&mut desired, &template, launch.as_ref(), &disk);
+    let left_out = leave_out(&mut desired, &template, &disk);
     desired.problems.extend(left_out);
-    let text = tables(&desired, passing(tools, &desired).await.as_ref());
+    let text = tables(&desired, &checked(&tools.master, &desired).await.unwrap_or_default());
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::new("write", error))
 }
 
-/// Returns the tables. `passing` is `None` if HAProxy can't be asked or has no check.
-fn tables(desired: &Desired, passing: Option<&Passing>) -> String {
+fn tables(desired: &Desired, checked: &Checked) -> String {
     let published = desired.frontends.values().map(|frontend| published(desired, frontend));
     let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "CHECK"], published);
     for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
@@ -51,9 +54,13 @@ fn tables(desired: &Desired, passing: Option<&Passing>) -> String {
             text = text + "\n" + &table([head, "WHY"], rows);
         }
     }
-    let nodes = desired.nodes.iter().map(|node| row(node, passing));
+    if !checked.down.is_empty() {
+        let rows = checked.down.iter().map(|(about, why)| [about.clone(), why.clone()]);
+        text = text + "\n" + &table(["DOWN", "WHY"], rows);
+    }
+    let nodes = desired.nodes.iter().map(|node| row(node, checked.nodes.as_ref()));
     text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
-    if passing.is_some_and(|passing| !passing.is_empty() && !passing.values().any(|passes| *passes)) {
+    if checked.no_node_passes() {
         text += "\nNo node passes HAProxy's check.\n";
     }
     text
@@ -103,8 +110,10 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::observed::{Facts, ObservedNode, ObservedService};
+    use crate::plan::planner::plan;
+    use crate::plan::policy::PlanPolicy;
     use crate::plan::tests::{node_of, service_of};
-    use crate::plan::{Facts, ObservedNode, ObservedService, PlanPolicy, plan};
     use nodegate_readiness::Verdict;
 
     #[test]
@@ -117,8 +126,12 @@ mod tests {
         };
         let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };
         let facts = Facts::of([node], [service]);
-        let passing = Passing::from([("worker".to_owned(), false)]);
-        let text = tables(&plan(&facts, &PlanPolicy::default()), Some(&passing));
+        let checked = Checked {
+            nodes: Some(Passing::from([("worker".to_owned(), false)])),
+            down: [(hostile.to_owned(), hostile.to_owned())].into(),
+            ..Checked::default()
+        };
+        let text = tables(&plan(&facts, &PlanPolicy::default()), &checked);
         assert!(text.lines().all(|line| line == sanitize(line)), "{text:?}");
         let shown = "x\u{fffd}\u{fffd}[31m\u{fffd}\u{fffd}y";
         assert!(text.contains(&format!("its loadBalancerClass is {shown}")), "{text}");

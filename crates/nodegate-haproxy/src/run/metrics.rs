@@ -1,44 +1,17 @@
 //! The metrics. Label values come from fixed sets.
 
-use crate::plan::{Desired, INTENDED, Passing};
-use crate::run::Shared;
-use crate::watch::life::{Kind, Life};
+use crate::plan::desired::{Desired, INTENDED};
+use crate::run::shared::{Shared, count};
+use crate::watch::life::Life;
 use nodegate_readiness::Verdict;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
-#[derive(Debug, Default)]
-pub(crate) struct HaproxyMetrics {
-    pub(crate) reloads: Counter,
-    failures: Family<Kind, Counter>,
-    passing: Gauge<f64, AtomicU64>,
-    pub(crate) held: Family<Kind, Gauge>,
-    pub(crate) pending: Gauge,
-    pub(crate) lease_held: Gauge,
-    pub(crate) status_writes: Family<Kind, Counter>,
-    pub(crate) status_foreign: Gauge,
-}
-
-impl HaproxyMetrics {
-    pub(crate) fn failed(&self, kind: &'static str) {
-        self.failures.get_or_create(&[("kind", kind)]).inc();
-    }
-
-    pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
-        let number = |passing: &Passing| passing.values().filter(|passes| **passes).map(|_| 1.0).sum();
-        self.passing.set(passing.map_or(f64::NAN, number));
-    }
-}
 
 pub(crate) fn registry(shared: &Arc<Shared>, life: Arc<Life>) -> Registry {
     let mut registry = Registry::with_prefix("nodegate_haproxy");
@@ -53,17 +26,12 @@ pub(crate) fn registry(shared: &Arc<Shared>, life: Arc<Life>) -> Registry {
     metrics.set_passing(None);
     let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
     all.register("nodes_passing", help, metrics.passing.clone());
-    all.register("lease_held", "1 while this process holds the Lease", metrics.lease_held.clone());
     all.register("status_writes", "Statuses of Services written", metrics.status_writes.clone());
     all.register("status_foreign", "Statuses that another program wrote", metrics.status_foreign.clone());
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
     all.register("build", "What this program was built from", Info::new(version));
     all.register_collector(Box::new(Computed { shared: shared.clone(), life }));
     registry
-}
-
-pub(crate) fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Metrics that are computed on request, so that they can't be outdated.
@@ -80,19 +48,19 @@ impl Collector for Computed {
         gauge(encoder, "cache_age_seconds", help)?.encode_gauge(&self.life.age().as_secs_f64())?;
         let is_open = i64::from(self.life.is_watching());
         gauge(encoder, "watching", "1 while every watch is open")?.encode_gauge(&is_open)?;
-        let in_effect = self.shared.applied.borrow().as_ref().ok().cloned();
-        let is_applied = i64::from(in_effect.is_some());
+        let applied = self.shared.applied.borrow().as_ref().ok().cloned();
+        let is_applied = i64::from(applied.is_some());
         let help = "1 while the running HAProxy proves the written file";
         gauge(encoder, "applied", help)?.encode_gauge(&is_applied)?;
         let help = "1, with the hash of the configuration in effect";
         let mut loaded = gauge(encoder, "loaded", help)?;
-        if let Some(in_effect) = &in_effect {
-            loaded.encode_family(&[("hash", &*in_effect.hash)])?.encode_gauge(&1)?;
-            let frontends = count(in_effect.runs.frontends.len());
+        if let Some(applied) = &applied {
+            loaded.encode_family(&[("hash", &*applied.hash)])?.encode_gauge(&1)?;
+            let frontends = count(applied.plan.frontends.len());
             gauge(encoder, "frontends", "Service ports that are published")?.encode_gauge(&frontends)?;
         }
         let desired = self.shared.desired.borrow().clone();
-        let left_out = in_effect.iter().flat_map(|in_effect| &in_effect.left_out);
+        let left_out = applied.iter().flat_map(|applied| &applied.left_out);
         let mut problems = BTreeMap::<_, i64>::new();
         for problem in desired.iter().flat_map(|desired| &desired.problems).chain(left_out) {
             *problems.entry(problem.kind).or_default() += 1;
@@ -100,6 +68,11 @@ impl Collector for Computed {
         let mut family = gauge(encoder, "problems", "Services and Nodes that are not served as asked")?;
         for (kind, number) in problems.iter().filter(|(kind, _)| **kind != INTENDED) {
             family.encode_family(&[("kind", *kind)])?.encode_gauge(number)?;
+        }
+        let mut family =
+            gauge(encoder, "service_down", "1 for each Service of which no server passes its check")?;
+        for about in self.shared.checked.borrow().down.keys() {
+            family.encode_family(&[("service", &**about)])?.encode_gauge(&1)?;
         }
         desired.map_or(Ok(()), |desired| nodes(encoder, &desired))
     }

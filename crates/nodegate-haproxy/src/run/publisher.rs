@@ -1,16 +1,15 @@
 //! `--publish-status`: writes the statuses of Services, and Events on those that are not published.
 
-// No failure here changes HAProxy's configuration. Only the holder of the Lease writes. Each write names the
-// version of the Service that it was decided for, so it changes nothing if the Service has changed since.
+// No failure here changes HAProxy's configuration. Both programs of a pair write the same. Each write names the version
+// of the Service that it was decided for, so it changes nothing if the Service has changed since.
 
 use crate::failure::{FORBIDDEN, Failing};
-use crate::lease::LeaseKeeper;
-use crate::lease::candidate::REQUEST;
-use crate::plan::{
-    Decision, Desired, InEffect, Ingress, ObservedService, ServiceKey, ServiceStatus, names::hash,
-};
-use crate::run::Shared;
-use crate::run::metrics::count;
+use crate::plan::applied::{Applied, Checked};
+use crate::plan::desired::Desired;
+use crate::plan::ingress_status::Decision;
+use crate::plan::names::hash;
+use crate::plan::observed::{Ingress, ObservedService, ServiceKey, ServiceStatus};
+use crate::run::shared::{Shared, count};
 use crate::watch::Observed;
 use crate::watch::life::Life;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,9 +22,13 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// The interval between looks at the Lease and at writes that wait.
+/// The interval between looks at writes that wait.
 const TICK: Duration = Duration::from_millis(500);
 const PACE: Duration = Duration::from_millis(50);
+/// The longest time for one request.
+const REQUEST: Duration = Duration::from_secs(2);
+/// The time after which the same content is written again, if another program has changed it.
+const REPEAT: Duration = Duration::from_secs(10);
 /// The maximum number of writes before the plan is looked at again.
 const AT_ONCE: usize = 50;
 const NOT_PUBLISHED: &str = "NotPublished";
@@ -33,16 +36,21 @@ const NOT_PUBLISHED: &str = "NotPublished";
 type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
 /// The kind of a request, and its Service.
 type Id = (&'static str, ServiceKey);
-type Sent = BTreeMap<Id, (String, Option<Instant>)>;
+
+/// The last request of an [`Id`].
+#[derive(Clone, Debug)]
+struct Sent {
+    content: String,
+    /// True if it has to be tried again.
+    failed: bool,
+    not_before: Instant,
+}
 
 pub(crate) struct Publisher {
-    pub(crate) lease: LeaseKeeper,
-    held: bool,
     api: KubeApi,
     shared: Arc<Shared>,
     addresses: Vec<Ingress>,
-    /// The content of the last request, which is not sent twice. If that failed, also the time of the next one.
-    sent: Sent,
+    sent: BTreeMap<Id, Sent>,
     /// The Services with entries of another program.
     foreign: BTreeSet<ServiceKey>,
     failing: Failing,
@@ -62,11 +70,8 @@ impl Publisher {
         if addresses.is_empty() {
             return None;
         }
-        let api = KubeApi::new(REQUEST, life.observer(""));
         Some(Self {
-            lease: LeaseKeeper::new(api.clone(), shared.setup.lease.clone()),
-            held: false,
-            api,
+            api: KubeApi::new(REQUEST, life.observer("")),
             shared: shared.clone(),
             addresses,
             sent: BTreeMap::new(),
@@ -76,10 +81,11 @@ impl Publisher {
         })
     }
 
-    /// Writes after each change, while this process holds the Lease.
-    pub(crate) async fn run(&mut self, mut observed: Receiver<Observed>) {
+    /// Writes after each change.
+    pub(crate) async fn run(mut self, mut observed: Receiver<Observed>) {
         let mut desired = self.shared.desired.subscribe();
         let mut applied = self.shared.applied.subscribe();
+        let mut checked = self.shared.checked.subscribe();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_due = false;
@@ -87,67 +93,42 @@ impl Publisher {
             let changed = tokio::select! {
                 changed = desired.changed() => changed,
                 changed = applied.changed() => changed,
+                changed = checked.changed() => changed,
                 changed = observed.changed() => changed,
-                _ = tick.tick() => {
-                    let before = self.held;
-                    if self.keeps_lease().await == before && !is_due { continue }
-                    Ok(())
-                }
+                _ = tick.tick(), if is_due => Ok(()),
             };
             // The senders live as long as this task.
             if changed.is_err() {
                 return;
             }
             let facts = observed.borrow_and_update().facts().unwrap_or_default();
+            let checked = checked.borrow_and_update().clone();
             let (desired, applied) =
                 (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
             is_due = match (desired, applied) {
-                (Some(desired), Ok(applied)) => self.round(&desired, &applied, &facts.services).await,
+                (Some(desired), Ok(applied)) => {
+                    self.round(&desired, &applied, &checked, &facts.services).await
+                }
                 _ => false,
             };
         }
     }
 
     fn manager(&self) -> &str {
-        &self.shared.setup.lease.name
-    }
-
-    /// Takes or renews the Lease if that is due. Returns true if this process holds it. One whose HAProxy does not
-    /// prove that it runs the configuration leaves the Lease to its peer.
-    async fn keeps_lease(&mut self) -> bool {
-        let may = self.shared.applied.borrow().is_ok();
-        match self.lease.keep(may).await {
-            Some(Ok(())) => self.failing.succeeded("lease"),
-            Some(Err(error)) => {
-                self.shared.metrics.failed("lease");
-                self.failing.failed("lease", &error);
-            }
-            None => {}
-        }
-        let held = self.lease.holds();
-        let lease = self.manager();
-        match (self.held, held) {
-            (false, true) => tracing::info!(lease, "holding the Lease; writing statuses and Events"),
-            (true, false) => {
-                tracing::info!(lease, "no longer holding the Lease; writing nothing");
-                self.foreign.clear();
-                self.shared.metrics.status_foreign.set(0);
-            }
-            _ => {}
-        }
-        self.held = held;
-        self.shared.metrics.lease_held.set(held.into());
-        held
+        &self.shared.setup.field_manager
     }
 
     /// Does what is to do now. Returns true if something is left for later.
-    async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
-        if !self.keeps_lease().await {
-            return false;
-        }
-        let wanted = in_effect.wanted(desired, &self.addresses, &self.shared.setup.policy);
+    async fn round(
+        &mut self,
+        desired: &Desired,
+        applied: &Applied,
+        checked: &Checked,
+        services: &Services,
+    ) -> bool {
+        let wanted = applied.wanted(desired, checked, &self.addresses, &self.shared.setup.policy);
         let mut writes = self.statuses(&wanted, services);
-        let reasons = in_effect.not_published(desired);
+        let reasons = applied.not_published(desired);
         self.sent.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
         });
@@ -158,9 +139,6 @@ impl Publisher {
         }
         let (writes, mut is_left) = due(writes, &self.sent, Instant::now());
         for write in writes {
-            if !self.keeps_lease().await {
-                return true;
-            }
             is_left |= !self.send(write).await;
         }
         is_left
@@ -210,7 +188,7 @@ impl Publisher {
             },
             "type": "Warning", "reason": NOT_PUBLISHED, "message": why,
             "source": {"component": "nodegate-haproxy"},
-            "reportingComponent": "nodegate-haproxy", "reportingInstance": self.lease.identity(),
+            "reportingComponent": "nodegate-haproxy", "reportingInstance": self.manager(),
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         Write { id: ("event", key), content: why, body }
@@ -257,21 +235,22 @@ impl Publisher {
                 self.failing.failed(kind, &error);
                 // RBAC and admission may be a namespace's own, so others need not wait.
                 let wait = if error.code() == Some(403) { FORBIDDEN } else { self.backoff.wait() };
-                Some(Instant::now() + wait)
+                Some(wait)
             }
         };
-        self.sent.insert(id, (content, again));
-        again.is_none()
+        let (failed, not_before) = (again.is_some(), Instant::now() + again.unwrap_or(REPEAT));
+        self.sent.insert(id, Sent { content, failed, not_before });
+        !failed
     }
 }
 
-/// Returns the writes of one round, and true if others are left for later.
-fn due(mut writes: Vec<Write>, sent: &Sent, now: Instant) -> (Vec<Write>, bool) {
-    writes.retain(|Write { id, content, .. }| {
-        sent.get(id).is_none_or(|(done, again)| again.is_some() || done != content)
-    });
+/// Returns the writes of one round, and true if others are left for later. An Event is not posted twice.
+fn due(mut writes: Vec<Write>, sent: &BTreeMap<Id, Sent>, now: Instant) -> (Vec<Write>, bool) {
+    let same =
+        |write: &Write| sent.get(&write.id).filter(|sent| sent.failed || sent.content == write.content);
+    writes.retain(|write| write.id.0 != "event" || same(write).is_none_or(|sent| sent.failed));
     let left = writes.len();
-    writes.retain(|Write { id, .. }| sent.get(id).is_none_or(|(_, again)| again.is_none_or(|at| at <= now)));
+    writes.retain(|write| same(write).is_none_or(|sent| sent.not_before <= now));
     writes.truncate(AT_ONCE);
     let is_left = left > writes.len();
     (writes, is_left)
@@ -283,9 +262,9 @@ fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) ->
     let ingress = if entries.is_empty() { Value::Null } else { json!(entries) };
     let body = json!({
         "metadata": {"uid": uid, "resourceVersion": version},
-        "status": {"loadBalancer": {"ingress": ingress}},
+        "status": {"loadBalancer": {"ingress": &ingress}},
     });
-    Write { id: ("status", key), content: body.to_string(), body }
+    Write { id: ("status", key), content: ingress.to_string(), body }
 }
 
 #[cfg(test)]
@@ -293,22 +272,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_is_bounded_and_the_next_ones_do_the_rest() {
-        let write = |number: u8| {
-            let id = ("status", ("shop".to_owned(), number.to_string()));
+    fn a_round_is_bounded_and_the_same_is_written_again_after_a_while() {
+        let write = |number: u8, kind| {
+            let id = (kind, ("shop".to_owned(), number.to_string()));
             Write { id, content: String::new(), body: Value::Null }
         };
-        let (mut sent, now) = (Sent::new(), Instant::now());
+        let (mut sent, now) = (BTreeMap::new(), Instant::now());
+        let last = |failed, not_before| Sent { content: String::new(), failed, not_before };
         for (count, left) in [(50, true), (50, true), (1, false), (0, false)] {
-            let (writes, is_left) = due((0..101).map(write).collect(), &sent, now);
+            let (writes, is_left) = due((0..101).map(|number| write(number, "event")).collect(), &sent, now);
             assert_eq!((writes.len(), is_left), (count, left));
-            sent.extend(writes.into_iter().map(|write| (write.id, (write.content, None))));
+            sent.extend(writes.into_iter().map(|write| (write.id, last(false, now))));
         }
         let later = now + Duration::from_secs(1);
-        sent.insert(write(7).id, (String::new(), Some(later)));
-        for (now, count) in [(now, 0), (later, 1)] {
-            let (writes, is_left) = due((0..101).map(write).collect(), &sent, now);
-            assert_eq!((writes.len(), is_left), (count, count == 0), "a failed write waits");
+        for (kind, failed, counts) in
+            [("event", true, [0, 1]), ("event", false, [0, 0]), ("status", false, [0, 1])]
+        {
+            sent.insert(write(7, kind).id, last(failed, later));
+            let found = [now, later].map(|now| due(vec![write(7, kind)], &sent, now).0.len());
+            assert_eq!(found, counts, "{kind} {failed}");
         }
     }
 }

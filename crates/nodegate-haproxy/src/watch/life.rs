@@ -9,9 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The one label of most metrics.
-pub(crate) type Kind = [(&'static str, &'static str); 1];
-
 /// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
 pub(crate) struct Life {

@@ -4,7 +4,8 @@ pub(crate) mod life;
 mod objects;
 
 use crate::failure::Lasting;
-use crate::plan::{Facts, ServiceKey, namespaces, node_selector};
+use crate::plan::observed::{Facts, ServiceKey};
+use crate::plan::values::{namespaces, node_selector};
 use crate::watch::life::Life;
 use crate::watch::objects::Watched;
 use k8s_openapi::api::core::v1::Service;
@@ -172,13 +173,13 @@ impl<Object: Watched> Watch<'_, Object> {
             }
         };
         let mut listed = Facts::default();
-        let told = |event| {
+        let on_event = |event| {
             if matches!(event, Event::InitDone) {
                 failing.end();
             }
             self.take(&mut listed, event);
         };
-        session.run(stop, told).await
+        session.run(stop, on_event).await
     }
 
     fn take(&self, listed: &mut Facts, event: Event<Object>) {

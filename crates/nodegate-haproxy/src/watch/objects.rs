@@ -1,8 +1,8 @@
 //! The watched objects, reduced to the data that is needed.
 
-use crate::plan::{
-    Facts, Family, Ingress, MAX_VALUE, ObservedNode, ObservedService, PREFIX, PortFacts, ServiceKey,
-    ServiceStatus,
+use crate::plan::annotation::{MAX_VALUE, PREFIX};
+use crate::plan::observed::{
+    DELETING, Facts, Family, Ingress, ObservedNode, ObservedService, PortFacts, ServiceKey, ServiceStatus,
 };
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -102,10 +102,11 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
         "IPv6" => Some(Family::V6),
         _ => None,
     };
+    let created = meta.creation_timestamp.as_ref().filter(|_| meta.deletion_timestamp.is_none());
     Some(ObservedService {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
-        created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
+        created: created.map_or(DELETING, |time| time.0.as_second()),
         load_balancer: kind == "LoadBalancer",
         class: spec.load_balancer_class.as_deref().map(clip),
         address: spec.load_balancer_ip.as_deref().map(clip),

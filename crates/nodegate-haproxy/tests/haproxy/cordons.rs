@@ -1,99 +1,79 @@
 //! A cordon, and the death of a node: with agents, without agents, and for a Service whose traffic stays on the
-//! node. The tests measure the time to the last new connection.
+//! node.
 
 use crate::lab::{Lab, node_address, node_name};
-use crate::servers::Traffic;
-use crate::servers::{Counts, Switches, count, serve_switched};
+use crate::servers::{Counts, Switches, Traffic, serve_switched};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time without a request after which the last one was the last.
+/// The time without a failed request after which the last one was the last.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// A lab whose agents and applications know which nodes are out and which are dead.
-struct Site {
-    lab: Lab,
-    switches: Switches,
+/// Returns a lab whose agents and applications know which nodes are out and which are dead.
+async fn site() -> (Lab, Switches) {
+    let (mut lab, switches) = (Lab::new(3).await, Switches::default());
+    // The applications do not know of drains.
+    let alive = Switches { draining: Arc::default(), ..switches.clone() };
+    lab.check_port = serve_switched(lab.checked.clone(), &switches).await;
+    lab.node_port = serve_switched(lab.served.clone(), &alive).await;
+    // As in a package: the default.
+    lab.reload_interval = "5s";
+    (lab, switches)
 }
 
-impl Site {
-    async fn new(nodes: usize) -> Self {
-        let (mut lab, switches) = (Lab::new(nodes).await, Switches::default());
-        lab.check_port = serve_switched(lab.checked.clone(), &switches).await;
-        // As in a package: the default.
-        lab.reload_interval = "5s";
-        Self { lab, switches }
-    }
-
-    /// Cordons a node as its agent sees it, too.
-    fn cordon(&self, index: usize) {
-        self.switches.draining.lock().unwrap().insert(node_address(index));
-        assert!(self.lab.sim.cordon(&node_name(index)));
-    }
-
-    fn kill(&self, index: usize) {
-        self.switches.dead.lock().unwrap().insert(node_address(index));
-    }
-}
-
-/// Returns the time from then to the last request that reached a node.
-async fn last_request(lab: &Lab, counts: &Counts, index: usize, then: Instant) -> Duration {
-    let (mut seen, mut last) = (count(counts, index), Duration::ZERO);
-    while then.elapsed() < last + QUIET {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let now = count(counts, index);
-        if now != seen {
-            (seen, last) = (now, then.elapsed());
-        }
-        assert!(last < Duration::from_mins(1), "node {index} still gets requests\n{}", lab.log());
-    }
-    last
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_with_agents() {
-    let mut site = Site::new(3).await;
-    site.lab.node_port = serve_switched(
-        site.lab.served.clone(),
-        &Switches { draining: Arc::default(), ..site.switches.clone() },
-    )
-    .await;
-    let port = site.lab.publish().await;
-    let lab = &site.lab;
+/// Cordons a node, as its agent sees it, too, and kills another one.
+async fn one_is_cordoned_and_one_dies(lab: &Lab, switches: &Switches, port: u16) {
     let traffic = Traffic::start(port);
-    lab.until_asked(0).await;
-    site.cordon(0);
-    last_request(lab, &lab.served, 0, Instant::now()).await;
-    let backend = format!("nodegate_default_web_{port}");
-    lab.until("its weight is 0, too", async || lab.weight(&backend, &node_name(0)).await == Some(0)).await;
+    for index in 0..3 {
+        lab.until_asked(index).await;
+    }
+    switches.draining.lock().unwrap().insert(node_address(0));
+    assert!(lab.sim.cordon(&node_name(0)));
+    lab.until_spared(0).await;
     traffic.none_lost(lab);
     let traffic = Traffic::start(port);
     lab.until_asked(1).await;
     let died = Instant::now();
-    site.kill(1);
-    traffic_moves(lab, &traffic, died).await;
-}
-
-/// Waits until no request fails any more. Returns the time from then to the last failed one.
-async fn traffic_moves(lab: &Lab, traffic: &Traffic, then: Instant) -> Duration {
+    switches.dead.lock().unwrap().insert(node_address(1));
     loop {
         tokio::time::sleep(QUIET).await;
-        let last = traffic.back_after(then);
-        if then.elapsed() > last + QUIET {
-            return last;
+        if died.elapsed() > traffic.back_after(died) + QUIET {
+            return;
         }
-        assert!(then.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
+        assert!(died.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_and_a_death_with_agents() {
+    let (mut lab, switches) = site().await;
+    let port = lab.publish().await;
+    one_is_cordoned_and_one_dies(&lab, &switches, port).await;
+    assert_eq!(lab.weight(&format!("nodegate_default_web_{port}"), &node_name(0)).await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
+    let (mut lab, switches) = site().await;
+    // kube-proxy answers 200 as long as there is an endpoint: the watch alone drains.
+    let alive = Switches { draining: Arc::default(), ..switches.clone() };
+    let health_port = serve_switched(Counts::default(), &alive).await;
+    let port = ports::free();
+    let mut local = lab.service("local", port, &json!({}));
+    local["spec"]["externalTrafficPolicy"] = json!("Local");
+    local["spec"]["healthCheckNodePort"] = json!(health_port);
+    lab.sim.apply(local).unwrap();
+    lab.start(&[port]).await;
+    one_is_cordoned_and_one_dies(&lab, &switches, port).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
-    let mut site = Site::new(3).await;
-    site.lab.check_port = ports::free();
-    let port = site.lab.publish().await;
-    let lab = &site.lab;
+    let (mut lab, _) = site().await;
+    lab.check_port = ports::free();
+    let port = lab.publish().await;
     lab.until_logged("no node passes HAProxy's check").await;
     lab.until_metric("nodegate_haproxy_nodes_passing", 0.0).await;
     let tables = lab.explain();
@@ -101,40 +81,10 @@ async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
     let traffic = Traffic::start(port);
     lab.until_asked(0).await;
     assert!(lab.sim.cordon(&node_name(0)));
-    last_request(lab, &lab.served, 0, Instant::now()).await;
+    lab.until_spared(0).await;
     for index in [1, 2] {
         assert!(lab.sim.cordon(&node_name(index)));
     }
     lab.until_asked(0).await;
-    traffic.none_lost(lab);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
-    let mut site = Site::new(3).await;
-    let lab = &mut site.lab;
-    // kube-proxy does not know of drains.
-    let alive = Switches { draining: Arc::default(), ..site.switches.clone() };
-    let health_port = serve_switched(Counts::default(), &alive).await;
-    lab.node_port = serve_switched(lab.served.clone(), &alive).await;
-    let port = ports::free();
-    let mut local = lab.service("local", port, &json!({}));
-    local["spec"]["externalTrafficPolicy"] = json!("Local");
-    local["spec"]["healthCheckNodePort"] = json!(health_port);
-    lab.sim.apply(local).unwrap();
-    lab.start(&[port]).await;
-    let lab = &site.lab;
-    let traffic = Traffic::start(port);
-    for index in 0..3 {
-        lab.until_asked(index).await;
-    }
-    // kube-proxy answers 200 as long as there is an endpoint: the watch alone drains.
-    site.cordon(0);
-    last_request(lab, &lab.served, 0, Instant::now()).await;
-    traffic.none_lost(lab);
-    let traffic = Traffic::start(port);
-    let died = Instant::now();
-    site.kill(1);
-    traffic_moves(lab, &traffic, died).await;
-    // A healthCheckNodePort without a listener fails all, and does not serve where there is no endpoint.
+    traffic.none_lost(&lab);
 }

@@ -4,7 +4,7 @@ use crate::lab::{Lab, get, node_name};
 use crate::servers::Traffic;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::needs_root;
+use nodegate_testbed::programs::{needs_root, system};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -13,18 +13,34 @@ fn failed(lab: &Lab, kind: &str) -> bool {
     lab.metric(&format!("nodegate_haproxy_failures_total{{kind=\"{kind}\"}}")).is_some()
 }
 
-/// Kills either program at a random moment of a change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_programs_are_killed_at_random_and_come_back() {
+    are_killed(6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; make haproxy-test"]
+async fn both_programs_are_killed_a_hundred_times_and_come_back() {
+    are_killed(100).await;
+}
+
+/// Kills either program at a random moment of a change, which is a reload or a few weights.
+async fn are_killed(rounds: u64) {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
-    for round in 0..6 {
+    for round in 0..rounds {
         lab.set_share(0, 10 + round);
+        if round % 3 != 0 {
+            lab.change(round);
+        }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..600))).await;
         if fastrand::bool() {
             lab.kill_program().await;
+            let mut check = system("haproxy");
+            let valid = check.arg("-c").arg("-f").arg(&lab.config).output().unwrap();
+            assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
             lab.start_program();
         }
         if fastrand::bool() {
@@ -37,14 +53,8 @@ async fn both_programs_are_killed_at_random_and_come_back() {
         lab.until("it is ready", async || lab.is_ready()).await;
         get(port).unwrap_or_else(|error| panic!("round {round}: {error}\n{}", lab.log()));
     }
-    // A program that is killed leaves files, which the next change removes.
-    lab.set_share(0, 9);
-    lab.until("at most two files of states remain", async || {
-        let names = std::fs::read_dir(lab.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
-        let left = names.filter(|name| name.to_string_lossy().ends_with(".states")).count();
-        lab.weight(&backend, &node_name(0)).await == Some(9) && left <= 2
-    })
-    .await;
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
+    assert_eq!(lab.left_behind(), ["haproxy.cfg.applied", "haproxy.cfg.states"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,20 +104,30 @@ async fn broken_templates_refused_reloads_a_frozen_master_and_an_api_outage_chan
     let old = std::fs::read(&lab.config).unwrap();
     let traffic = Traffic::start(port);
     for (template, says) in [
-        ("global\n  no-such-keyword\n", "no-such-keyword"),
-        ("defaults nodegate\n", "which the generated part has"),
-        (".if defined(NO)\nglobal\n", ".if"),
-        // `haproxy -c` binds no sockets, so it finds nothing wrong with this.
+        // `haproxy -c` finds nothing wrong with this.
         (
             "global\n  stats socket /nowhere/at/all.sock\n",
             "HAProxy refuses the reload and goes on with the old",
         ),
+        ("global\n  no-such-keyword\n", "no-such-keyword"),
+        ("defaults nodegate\n", "which the generated part has"),
+        ("global\n  zero-warning\n", "it has zero-warning"),
+        (
+            "backend own\n  server a 127.0.0.1:1 track nodegate_nodes/node-000\n",
+            "it has nodegate_nodes/node-000",
+        ),
+        (".if defined(NO)\nglobal\n", ".if"),
     ] {
         std::fs::write(&lab.template, template).unwrap();
         lab.until_logged(says).await;
         lab.until("the old file is back", async || std::fs::read(&lab.config).unwrap() == old).await;
         lab.until("it is ready", async || lab.is_ready()).await;
     }
+    // A broken template keeps no cordon from the running HAProxy and its file.
+    lab.drain(&backend, 1).await;
+    let cordoned = async || std::fs::read_to_string(&lab.config).unwrap().contains(" weight 0");
+    lab.until("the file has the cordon", cordoned).await;
+    lab.undrain(&backend, 1).await;
     let before = lab.reloads().await;
     std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
     lab.until_reloaded(before).await;
@@ -119,6 +139,7 @@ async fn broken_templates_refused_reloads_a_frozen_master_and_an_api_outage_chan
     signal(master, "CONT");
     lab.until("it is applied", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
 
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
     let old = std::fs::read(&lab.config).unwrap();
     let watching = async || lab.metric("nodegate_haproxy_watching");
     lab.sim.kill().await;

@@ -34,6 +34,7 @@ pub(crate) struct Lab {
     pub(crate) haproxy_arguments: Vec<String>,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
+    other_port: u16,
     pub(crate) metrics_port: u16,
     pub(crate) reload_interval: &'static str,
     /// Requests to the application, by the node that they reached. `checked` counts health checks likewise.
@@ -65,6 +66,7 @@ impl Lab {
             sim,
             check_port,
             node_port,
+            other_port: ports::free(),
             metrics_port: ports::free(),
             reload_interval: "300ms",
             served,
@@ -161,7 +163,28 @@ impl Lab {
         service
     }
 
-    /// Annotates a node with its share of the traffic, which takes a reload.
+    /// Changes a Service of its own, which takes a reload.
+    pub(crate) fn change(&self, round: u64) {
+        let balance = ["roundrobin", "leastconn", "random"][usize::try_from(round).unwrap() % 3];
+        let mut service =
+            self.service("other", self.other_port, &json!({"nodegate.io/haproxy-balance": balance}));
+        service["spec"]["ports"][0]["nodePort"] = json!(self.other_port);
+        self.sim.apply(service).unwrap();
+    }
+
+    /// Returns the names of the files beside `--config` that belong to it.
+    pub(crate) fn left_behind(&self) -> Vec<String> {
+        let own = self.config.file_name().unwrap().to_string_lossy();
+        let names = std::fs::read_dir(self.config.parent().unwrap()).unwrap().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names
+            .filter(|name| name.starts_with(&format!("{own}.")) && !name.ends_with(".TEMPLATE"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Annotates a node with its share of the traffic, which takes no reload.
     pub(crate) fn set_share(&self, index: usize, share: u64) {
         let set = |node: &mut Value| {
             node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(share.to_string());

@@ -16,6 +16,7 @@ mod faults;
 mod kubeconfig;
 mod lab;
 mod last_resort;
+mod owner;
 mod packages;
 mod reloads;
 mod removal;

@@ -261,6 +261,7 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
 
     // The program's restart, its end and an upgrade are nothing to HAProxy.
     let (haproxy, traffic) = (site.pid(HAPROXY), Traffic::to(site.web));
+    debian.run(&format!("systemctl reload {PROGRAM} {HAPROXY}"));
     for what in ["systemctl restart", "systemctl kill --signal=KILL"] {
         let before = site.pid(PROGRAM);
         debian.run(&format!("{what} {PROGRAM}"));
@@ -338,31 +339,15 @@ async fn so_does_the_rpm() {
     site.untouched();
 }
 
-/// Has the second file and its drop-in as 0.2 leaves them, and then makes the other team's configuration the
-/// template.
+/// Makes the other team's configuration the template.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "one more system; make release-test"]
-async fn a_guest_moves_out_and_becomes_the_owner() {
-    let packages = packed(&[VERSION, LATER], "deb").await;
+async fn the_haproxy_in_use_gets_the_services() {
+    let packages = packed(&[VERSION], "deb").await;
     let site = Site::start().await;
     let debian = &site.debian;
-    // The package in place of 0.2's.
-    let old = packages.copy(debian, VERSION, "deb");
-    debian.run(&format!("apt-get install ./{old} && cp haproxy.kubeconfig /etc/nodegate-haproxy/kubeconfig"));
-    let guest = format!("listen web\n  bind {}\n  server one 127.0.0.1:{}\n", site.web, site.lab.node_port);
-    std::fs::write(debian.path("/etc/haproxy/nodegate.cfg"), guest).unwrap();
-    std::fs::write(debian.path(SETTINGS), site.settings()).unwrap();
-    debian.run(
-        "install -Dm644 /dev/stdin /etc/systemd/system/haproxy.service.d/nodegate.conf <<'END'\n[Service]\n\
-         Environment=\"EXTRAOPTS=-S /run/haproxy-master.sock -f /etc/haproxy/nodegate.cfg\"\nEND\n\
-         systemctl daemon-reload && systemctl restart haproxy",
-    );
-    site.lab.until("the guest serves", async || get_from(site.web).is_ok()).await;
-    packages.copy(debian, LATER, "deb");
-    debian.run(&site.documented("nodegate-haproxy.md", "### From 0.2", 0).replace(VERSION, LATER));
-    site.serves().await;
-    assert_eq!(site.states(), "enabled active static active");
-
+    packages.copy(debian, VERSION, "deb");
+    site.three_steps().await;
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY}"));
     let began = Instant::now();
     debian.run(&site.documented("nodegate-haproxy.md", "### Your own HAProxy", 0));

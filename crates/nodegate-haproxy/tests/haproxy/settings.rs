@@ -26,7 +26,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--node-selector", "a\nb", "label selector"),
         ("--ports", "a=0", "namespaces with ports"),
         ("--publish-status", "0.0.0.0", "list of IP addresses and host names"),
-        ("--lease", "a/b/c", "takes a name, or a namespace and a name"),
+        ("--field-manager", "a/b", "takes a name"),
         ("--load-balancer-class", "a b", "loadBalancerClass"),
         ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];
@@ -39,13 +39,6 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         let named = stderr.lines().any(|line| line.starts_with(&start) && line.contains(takes));
         assert!(named, "{flag}: {takes}\n{stderr}");
     }
-}
-
-#[test]
-fn a_removed_setting_says_what_takes_its_place() {
-    let (code, _, stderr) = run(&["--before=none", "--check-port=1", "--listen=none"]);
-    assert_eq!((code, stderr.matches(" was removed: ").count()), (Some(2), 2), "{stderr}");
-    assert!(stderr.contains("--template") && stderr.contains("--check agent:port"), "{stderr}");
 }
 
 #[test]

@@ -1,19 +1,18 @@
-//! `--publish-status`: of two processes one writes, each change once, and only what is its own. The tests look
-//! at the objects and count the requests of the API server.
+//! `--publish-status`: two processes write the same, and only what is their own. The tests look at the objects and count
+//! the requests of the API server.
 
 use crate::lab::{Lab, get, get_from, serve};
 use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule};
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::process::signal;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const ADDRESS: &str = "203.0.113.10";
-const HELD: &str = "nodegate_haproxy_lease_held";
 
-fn vip(address: &str) -> Value {
-    json!([{"ip": address, "ipMode": "VIP"}])
+fn proxy(address: &str) -> Value {
+    json!([{"ip": address, "ipMode": "Proxy"}])
 }
 
 /// Returns a lab whose program publishes statuses. No program runs yet.
@@ -58,15 +57,10 @@ pub(crate) fn writes(lab: &Lab) -> u64 {
     lab.sim.counters().read().count("patch", "services/status", 0)
 }
 
-fn lease(lab: &Lab) -> Value {
-    lab.sim.get("leases", "nodegate", "nodegate-haproxy").unwrap_or_default()["spec"].clone()
-}
-
-/// Waits until the Lease has been renewed or read so often that everything that is due has been done.
+/// Waits so long that everything that is due has been done.
 pub(crate) async fn a_while(lab: &Lab) {
-    let asked = || lab.sim.counters().read().count("get", "leases", 0);
-    let before = asked();
-    lab.until("the Lease is asked for again", async || asked() >= before + 3).await;
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
 }
 
 fn kubectl(lab: &Lab, words: &[&str]) {
@@ -83,36 +77,20 @@ async fn another(lab: &Lab, name: &str, annotations: &Value) -> (Value, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_two_writes_once_and_the_other_takes_over() {
+async fn two_write_the_same_and_one_goes_on_alone() {
     let (mut labs, _) = pair().await;
-    until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
+    until_ingress(&labs[0], "web", &proxy(ADDRESS)).await;
     a_while(&labs[0]).await;
-    assert_eq!(writes(&labs[0]), 1, "{}", labs[0].log());
-    let held = labs.iter().map(|lab| lab.metric(HELD)).collect::<Vec<_>>();
-    assert!(held.contains(&Some(1.0)) && held.contains(&Some(0.0)), "{held:?}");
-    let writer = labs.iter().position(|lab| lab.metric(HELD) == Some(1.0)).unwrap();
-    assert_eq!(labs[writer].metric("nodegate_haproxy_status_writes_total{kind=\"set\"}"), Some(1.0));
-    let before = lease(&labs[0]);
-
-    labs[writer].kill_program().await;
+    let before = writes(&labs[0]);
+    assert!((1..=2).contains(&before), "{before}\n{}", labs[0].log());
+    labs[0].kill_program().await;
     let (service, _) = another(&labs[0], "next", &json!({})).await;
     labs[0].sim.apply(service).unwrap();
-    until_ingress(&labs[1 - writer], "next", &vip(ADDRESS)).await;
-    let after = lease(&labs[0]);
-    assert_ne!(after["holderIdentity"], before["holderIdentity"]);
+    until_ingress(&labs[1], "next", &proxy(ADDRESS)).await;
+    labs[0].start_program();
+    labs[0].until("it is back", async || labs[0].is_ready()).await;
     a_while(&labs[0]).await;
-    assert_eq!(writes(&labs[0]), 2, "the other one repeats nothing\n{}", labs[1 - writer].log());
-
-    // At a clean end, the other one need not wait.
-    labs[writer].start_program();
-    labs[writer].until("it is back", async || labs[writer].is_ready()).await;
-    a_while(&labs[0]).await;
-    let mut program = labs[1 - writer].program.take().unwrap();
-    signal(program.id().unwrap(), "TERM");
-    assert!(program.wait().await.unwrap().success());
-    let released = lease(&labs[0]);
-    assert!(released["holderIdentity"] != after["holderIdentity"], "{released}");
-    labs[writer].until_metric(HELD, 1.0).await;
+    assert_eq!(writes(&labs[0]), before + 1, "the other one repeats nothing\n{}", labs[0].log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +98,7 @@ async fn a_status_goes_with_its_service_and_those_of_others_stay() {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    let foreign = vip("198.51.100.1");
+    let foreign = proxy("198.51.100.1");
     let (mut others, others_port) = another(&lab, "others", &json!({})).await;
     others["status"] = json!({"loadBalancer": {"ingress": foreign}});
     lab.sim.apply(others).unwrap();
@@ -131,24 +109,20 @@ async fn a_status_goes_with_its_service_and_those_of_others_stay() {
         another(&lab, "node-port", &json!({"nodegate.io/haproxy-publish": "true"})).await;
     node_port["spec"]["type"] = json!("NodePort");
     lab.sim.apply(node_port).unwrap();
-    let (proxy, _) = another(&lab, "proxy", &json!({"nodegate.io/haproxy-send-proxy": "v2"})).await;
-    lab.sim.apply(proxy).unwrap();
     lab.start(&[port, others_port, node_port_port]).await;
-    until_ingress(&lab, "web", &vip(ADDRESS)).await;
-    until_ingress(&lab, "proxy", &json!([{"ip": ADDRESS, "ipMode": "Proxy"}])).await;
+    until_ingress(&lab, "web", &proxy(ADDRESS)).await;
     lab.until_logged("leaving it alone").await;
     lab.until_metric("nodegate_haproxy_status_foreign", 1.0).await;
 
-    kubectl(&lab, &["annotate", "service", "web", "proxy", "others", "nodegate.io/haproxy-ignore=true"]);
+    kubectl(&lab, &["annotate", "service", "web", "others", "nodegate.io/haproxy-ignore=true"]);
     until_ingress(&lab, "web", &Value::Null).await;
-    until_ingress(&lab, "proxy", &Value::Null).await;
     lab.until("the port is closed", async || get(port).is_err()).await;
     a_while(&lab).await;
     assert_eq!(ingress(&lab, "others"), foreign);
     for name in ["class", "node-port"] {
         assert_eq!(ingress(&lab, name), Value::Null, "{name}");
     }
-    assert_eq!(writes(&lab), 4, "one for each change\n{}", lab.log());
+    assert_eq!(writes(&lab), 2, "one for each change\n{}", lab.log());
 }
 
 fn events(lab: &Lab) -> Vec<Value> {
@@ -188,7 +162,7 @@ async fn without_the_rights_it_says_so_and_serves() {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
-    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read.clone()]);
+    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read]);
     let kubeconfig = lab.dir.path().join("kubeconfig");
     std::fs::write(&kubeconfig, lab.sim.kubeconfig_for("reader")).unwrap();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
@@ -196,16 +170,6 @@ async fn without_the_rights_it_says_so_and_serves() {
     lab.until_logged("lacks rights for --publish-status").await;
     assert!(lab.whole_log().contains("manifests/publish-status.yaml"), "{}", lab.log());
     lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
-    assert_eq!((writes(&lab), ingress(&lab, "web")), (0, Value::Null));
-
-    // With the Lease and Events, and without statuses.
-    lab.kill_program().await;
-    let lease = Rule::allow(&["get", "create", "patch"], "coordination.k8s.io", &["leases"]);
-    let events = Rule::allow(&["create"], "", &["events"]);
-    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read, lease, events]);
-    lab.start_program();
-    lab.until_metric("nodegate_haproxy_failures_total{kind=\"status\"}", 1.0).await;
-    a_while(&lab).await;
     assert_eq!(ingress(&lab, "web"), Value::Null);
 }
 
@@ -222,16 +186,16 @@ async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
     lab.start(&[port]).await;
     lab.until_logged("can't write to the cluster; retrying").await;
     lab.sim.faults().clear();
-    until_ingress(&lab, "web", &vip(ADDRESS)).await;
+    until_ingress(&lab, "web", &proxy(ADDRESS)).await;
     lab.until_logged("writing to the cluster works again").await;
     // An outage of the API server, after the watch has brought the status that was written.
     a_while(&lab).await;
     let before = writes(&lab);
     lab.sim.kill().await;
-    lab.until_metric(HELD, 0.0).await;
+    lab.until_metric("nodegate_haproxy_watching", 0.0).await;
     assert!(get(port).is_ok() && lab.is_ready());
     lab.sim.restart(true).await.unwrap();
-    lab.until_metric(HELD, 1.0).await;
+    lab.until_metric("nodegate_haproxy_watching", 1.0).await;
     a_while(&lab).await;
     assert_eq!(writes(&lab), before, "nothing is written again\n{}", lab.log());
 }

@@ -1,5 +1,4 @@
-//! The operator's part of the file: nothing in it reaches the generated sections, and `haproxy -c` sees what the running
-//! master sees.
+//! The operator's part of the file: nothing in it reaches the generated sections, and HAProxy reads it as before.
 
 use crate::lab::{Lab, get, local, node_name};
 use nodegate_testbed::network::ports;
@@ -52,7 +51,7 @@ async fn hostile_defaults_reach_no_generated_section() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_has_the_master_s_variables_directory_options_and_sockets() {
+async fn variables_directory_options_and_sockets_of_the_master_count() {
     let (own, port) = (ports::free(), ports::free());
     let mut lab = Lab::new(1).await;
     let home = lab.dir.path().join("home");
@@ -82,5 +81,5 @@ async fn a_check_has_the_master_s_variables_directory_options_and_sockets() {
     lab.until("the Service is served", async || get(port).is_ok() && lab.is_ready()).await;
     let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;
     assert!(body.contains("own page"), "the template's part serves as before: {body}");
-    lab.until_metric("nodegate_haproxy_problems{kind=\"reserved\"}", 1.0).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"busy\"}", 1.0).await;
 }

@@ -1,0 +1,395 @@
+//! The owner of what HAProxy runs: one file, one reload or a few weights, one proof. If a step fails, the last good file
+//! and its processes stay.
+
+use crate::failure::Failure;
+use crate::haproxy::check::check;
+use crate::haproxy::config_file::{ConfigFile, Stamp};
+use crate::haproxy::master::{ABSENT, Master, REFUSED};
+use crate::haproxy::saved::Saved;
+use crate::haproxy::states::{States, change_weights};
+use crate::haproxy::template::{leave_out, read};
+use crate::plan::applied::Applied;
+use crate::plan::desired::{Backend, Desired, Problem};
+use crate::plan::observed::Facts;
+use crate::plan::render::{EMPTY_STATES, MARKER, hash_of, render, states_file};
+use crate::plan::template::Template;
+use crate::plan::values::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
+use nodegate_program::duration;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The range of `--reload-interval`.
+const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(10);
+/// How long the ports of a HAProxy that has ended count as its own: its workers may end later, or it
+/// restarts.
+const ENDING: Duration = Duration::from_secs(10);
+/// The time after which a file that HAProxy has refused is loaded again without a check. Each reload, a refused one
+/// included, counts for `mworker-max-reloads`.
+const REFUSED_FOR: Duration = Duration::from_mins(10);
+/// The maximum number of weights that are set one by one: 5,000 take two seconds.
+const MAX_WEIGHTS: usize = 5000;
+
+/// The places of the files and of HAProxy.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Tools {
+    /// File to write, the only one that HAProxy loads (-f). A file that has no generated part is never replaced.
+    /// What nodegate-haproxy has to know after a restart is kept beside it
+    #[arg(long, env = "NODEGATE_HAPROXY_CONFIG", value_name = "FILE")]
+    #[arg(default_value = "/var/lib/nodegate-haproxy/haproxy.cfg")]
+    pub(crate) config: ConfigFile,
+
+    /// Your part of the file, kept to the byte; an edit is applied like a changed Service. Without it: the
+    /// generated sections alone
+    #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
+    pub(crate) template: Option<PathBuf>,
+
+    /// HAProxy's program, for haproxy -c while HAProxy does not run; with "none", the last good file stays until it
+    /// runs
+    #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
+    pub(crate) haproxy: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) master: Master,
+
+    /// Shortest time between two reloads; the first change after that is applied at once. After 25 reloads within an
+    /// hour, it is 30 times as long
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_INTERVAL", value_name = "DURATION")]
+    #[arg(default_value = "5s", value_parser = duration(RELOAD_INTERVAL))]
+    pub(crate) reload_interval: Duration,
+
+    /// Timeouts of the generated sections: connect, client, server, check, http-request, http-keep-alive, queue,
+    /// tunnel, client-fin, server-fin. Those that are not named keep their default
+    #[arg(long, env = "NODEGATE_HAPROXY_TIMEOUTS", value_name = "NAME=TIME,…")]
+    #[arg(default_value = DEFAULT_TIMEOUTS, value_parser = timeouts)]
+    pub(crate) timeouts: Timeouts,
+}
+
+impl Tools {
+    /// Checks a file that HAProxy has not loaded, if `--haproxy` names a program for that.
+    async fn check(&self, file: &[u8]) -> Result<(), Failure> {
+        if self.haproxy == Path::new("none") {
+            return Ok(());
+        }
+        check(&self.haproxy, self.config.prepare(file)?.path()).await
+    }
+}
+
+/// A complete desired configuration, and the facts that it was made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) facts: Facts,
+    pub(crate) plan: Desired,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// HAProxy runs it, without a reload.
+    Runs,
+    /// HAProxy has reloaded and proves that it runs it.
+    Reloaded,
+    /// It needs a reload, for which it is too early.
+    Early,
+    /// HAProxy is not running, and will load it.
+    Absent,
+}
+
+#[derive(Debug)]
+pub(crate) struct Owner {
+    tools: Tools,
+    /// The facts of the plan that HAProxy runs.
+    pub(crate) facts: Facts,
+    applied: Option<Arc<Applied>>,
+    /// The hash and the version of the file in its place.
+    written: Option<(String, Option<Stamp>)>,
+    saved: Saved,
+    /// The frontends of the last plan that were left out, with the reasons.
+    pub(crate) left_out: BTreeSet<Problem>,
+    /// The time since when HAProxy has not been running.
+    absent_since: Option<Instant>,
+    /// The hash of a file that HAProxy has refused, and the time.
+    refused: Option<(String, Instant)>,
+}
+
+impl Owner {
+    /// Takes over what an earlier process has left. `settings` are those that choose objects: with other ones, missing
+    /// objects are intended.
+    pub(crate) fn new(tools: Tools, settings: &str) -> Self {
+        let (saved, facts) = Saved::load(&tools.config.path, settings);
+        Self {
+            tools,
+            facts,
+            applied: None,
+            written: None,
+            saved,
+            left_out: BTreeSet::new(),
+            absent_since: None,
+            refused: None,
+        }
+    }
+
+    /// What HAProxy has proven last.
+    pub(crate) fn applied(&self) -> Option<&Arc<Applied>> {
+        self.applied.as_ref()
+    }
+
+    pub(crate) fn template_stamp(&self) -> Option<Stamp> {
+        ConfigFile::new(self.tools.template.clone()?).stamp()
+    }
+
+    /// Checks that the running HAProxy runs the file in its place. The error says why it is not proven. Returns false if
+    /// its worker is another one than before.
+    pub(crate) async fn prove(&self) -> Result<bool, Failure> {
+        let Tools { config, master, .. } = &self.tools;
+        let Some((hash, stamp)) = &self.written else {
+            return Err(Failure::new("proof", "no configuration has been applied yet"));
+        };
+        master.prove(hash).await?;
+        if config.stamp() != *stamp {
+            let what = format!("another program has changed {}", config.path.display());
+            return Err(Failure::new("foreign", what));
+        }
+        let worker = master.worker().await?;
+        Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
+    }
+
+    /// Without a file and a HAProxy, writes the template with an idle part, through which the API server may be reached.
+    pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
+        self.recover().await?;
+        let is_absent = self.worker().await?.is_none();
+        if is_absent && self.tools.config.read()?.is_none_or(|bytes| bytes.trim_ascii().is_empty()) {
+            self.apply(&Wanted::default(), false, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a reload during which an earlier process was killed: HAProxy runs the new file, or the last one comes back.
+    async fn recover(&mut self) -> Result<(), Failure> {
+        let Tools { config, master, .. } = &self.tools;
+        self.clear_states()?;
+        let Some(last) = self.last_good().read()? else { return Ok(()) };
+        let hash = config.read()?.as_deref().and_then(hash_of);
+        let is_loaded = match hash {
+            Some(hash) => master.runs(&hash).await.unwrap_or(false),
+            None => false,
+        };
+        if !is_loaded {
+            config.replace(&last)?;
+        }
+        self.last_good().remove();
+        Ok(())
+    }
+
+    /// Leaves no states: a HAProxy that starts anew begins with its checks. It warns of a file that is missing.
+    fn clear_states(&self) -> Result<(), Failure> {
+        let file = ConfigFile::new(states_file(&self.tools.config.path));
+        let is_empty = file.read()?.is_some_and(|bytes| bytes == EMPTY_STATES.as_bytes());
+        if is_empty { Ok(()) } else { file.replace(EMPTY_STATES.as_bytes()) }
+    }
+
+    /// The file that HAProxy had before, during a reload.
+    fn last_good(&self) -> ConfigFile {
+        self.tools.config.beside("last")
+    }
+
+    /// Returns the newest worker, or `None` if HAProxy is not running.
+    async fn worker(&self) -> Result<Option<u32>, Failure> {
+        match self.tools.master.worker().await {
+            Ok(worker) => Ok(Some(worker)),
+            Err(failure) if failure.kind == ABSENT => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.
+    pub(crate) async fn set_weights(&mut self, plan: &Desired) -> Result<(), Failure> {
+        let Tools { config, timeouts, master, .. } = &self.tools;
+        let (Some(applied), Some(worker)) = (&self.applied, self.worker().await?) else { return Ok(()) };
+        let mut next = Applied::clone(applied);
+        next.plan.take_weights(plan);
+        let is_same = next.plan == applied.plan && worker == applied.worker;
+        if is_same || !master.runs(&next.hash).await? {
+            return Ok(());
+        }
+        let commands = self.weights_to_set(&next, worker).await?;
+        if commands.len() > MAX_WEIGHTS {
+            return Ok(());
+        }
+        (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
+        if next.file != applied.file
+            && self.written.as_ref().is_some_and(|(_, stamp)| *stamp == config.stamp())
+        {
+            config.replace(&next.file)?;
+            self.written = Some((next.hash.clone(), config.stamp()));
+        }
+        master.set(&commands).await?;
+        next.worker = worker;
+        self.applied = Some(Arc::new(next));
+        Ok(())
+    }
+
+    /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now. `is_forced` asks for a reload.
+    pub(crate) async fn apply(
+        &mut self,
+        wanted: &Wanted,
+        may_reload: bool,
+        is_forced: bool,
+    ) -> Result<Outcome, Failure> {
+        self.set_weights(&wanted.plan).await?;
+        let template = read(self.tools.template.as_deref())?;
+        let disk = self.tools.config.read()?;
+        self.ensure_ours(disk.as_deref().unwrap_or_default(), &template)?;
+        let worker = self.worker().await?;
+        self.absent_since = worker.is_none().then(|| self.absent_since.unwrap_or_else(Instant::now));
+        let mut plan = wanted.plan.clone();
+        let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
+        let loaded = match &self.applied {
+            _ if has_ended => &[][..],
+            Some(applied) => &applied.file,
+            None => disk.as_deref().unwrap_or_default(),
+        };
+        self.left_out = leave_out(&mut plan, &template, loaded);
+        let Tools { config, timeouts, master, .. } = &self.tools;
+        let (file, hash) = render(&template, &plan, timeouts, &config.path);
+        let left_out = self.left_out.clone();
+        let mut next = Applied { template, plan, left_out, file, hash, worker: 0 };
+        let Some(worker) = worker else {
+            self.put_in_place(&next, disk).await?;
+            return Ok(Outcome::Absent);
+        };
+        let commands = if !is_forced && master.runs(&next.hash).await? {
+            Some(self.weights_to_set(&next, worker).await?)
+        } else {
+            None
+        };
+        let outcome = match commands.filter(|commands| commands.len() <= MAX_WEIGHTS) {
+            Some(commands) => {
+                if disk.as_ref() != Some(&next.file) {
+                    config.replace(&next.file)?;
+                }
+                master.set(&commands).await?;
+                Outcome::Runs
+            }
+            None if !may_reload => return Ok(Outcome::Early),
+            None => {
+                self.reload(&next, disk).await?;
+                Outcome::Reloaded
+            }
+        };
+        next.worker = self.tools.master.worker().await?;
+        self.facts = wanted.facts.clone();
+        self.saved.save(&next.hash, &self.facts);
+        self.refused = None;
+        self.written = Some((next.hash.clone(), self.tools.config.stamp()));
+        self.applied = Some(Arc::new(next));
+        Ok(outcome)
+    }
+
+    fn ensure_ours(&self, disk: &[u8], template: &Template) -> Result<(), Failure> {
+        // A copy of the template: nothing is lost.
+        let ours = disk.trim_ascii().is_empty()
+            || disk == template.bytes
+            || String::from_utf8_lossy(disk).contains(MARKER);
+        if ours {
+            return Ok(());
+        }
+        let what = format!(
+            "{} has no generated part, so a person or another program wrote it; nodegate-haproxy does not \
+             replace it. Make it the --template, and remove it",
+            self.tools.config.path.display()
+        );
+        Err(Failure::new("foreign", what))
+    }
+
+    async fn weights_to_set(&self, next: &Applied, worker: u32) -> Result<Vec<String>, Failure> {
+        match &self.applied {
+            Some(applied) if applied.hash == next.hash && applied.worker == worker => {
+                Ok(change_weights(&applied.plan, &next.plan))
+            }
+            _ => {
+                let mut states = States::default();
+                states.add(&self.tools.master.ask_worker(&["show servers state".to_owned()]).await?);
+                Ok(states.set_weights(&next.plan))
+            }
+        }
+    }
+
+    /// Puts a file in place for a HAProxy that is not running.
+    async fn put_in_place(&mut self, next: &Applied, disk: Option<Vec<u8>>) -> Result<(), Failure> {
+        let Tools { config, haproxy, .. } = &self.tools;
+        let has = disk.as_deref().and_then(hash_of);
+        let is_good = has.is_some() && has.as_deref() == self.saved.hash();
+        let stays = disk.as_ref() == Some(&next.file) || (is_good && haproxy == Path::new("none"));
+        if !stays {
+            self.tools.check(&next.file).await?;
+            config.replace(&next.file)?;
+        }
+        let hash = if stays { has.unwrap_or_default() } else { next.hash.clone() };
+        self.written = Some((hash, config.stamp()));
+        Ok(())
+    }
+
+    /// Replaces the file and reloads HAProxy. If it refuses the file, the last good one comes back.
+    async fn reload(&mut self, next: &Applied, disk: Option<Vec<u8>>) -> Result<(), Failure> {
+        let Tools { config, master, haproxy, .. } = &self.tools;
+        if let Some((hash, at)) = &self.refused
+            && at.elapsed() < REFUSED_FOR
+        {
+            self.tools.check(&next.file).await?;
+            if haproxy == Path::new("none") && *hash == next.hash {
+                let what =
+                    "HAProxy has refused this configuration; it gets it again after 10 minutes, or a change";
+                return Err(Failure::new("check", what));
+            }
+        }
+        let states = states(master, &next.plan, |_| true).await?;
+        let (last, states_file) = (self.last_good(), ConfigFile::new(states_file(&config.path)));
+        let before = self.applied.as_ref().map(|applied| applied.file.clone()).or(disk);
+        if let Some(before) = &before {
+            last.replace(before)?;
+        }
+        let loaded = async {
+            config.replace(&next.file)?;
+            states_file.replace(states.compose(&next.plan).as_bytes())?;
+            master.reload(&next.hash).await
+        };
+        let result = loaded.await;
+        let cleared = self.clear_states();
+        if let Err(mut failure) = result {
+            match &before {
+                Some(before) => config.replace(before)?,
+                None => config.remove(),
+            }
+            last.remove();
+            self.written = self.written.take().map(|(hash, _)| (hash, config.stamp()));
+            if failure.kind == REFUSED {
+                // Up to 2.6, the master does not say why.
+                if let Err(check) = self.tools.check(&next.file).await
+                    && !failure.text.contains(": ")
+                {
+                    failure.text = format!("{}: {}", failure.text, check.text);
+                }
+                self.refused = Some((next.hash.clone(), Instant::now()));
+            }
+            return Err(failure);
+        }
+        last.remove();
+        cleared
+    }
+}
+
+/// Asks for the states of the servers with a check of their own, in these backends.
+pub(crate) async fn states(
+    master: &Master,
+    plan: &Desired,
+    counts: impl Fn(&Backend) -> bool,
+) -> Result<States, Failure> {
+    let of = plan.backends.values().filter(|backend| backend.own_check().is_some() && counts(backend));
+    let commands: Vec<String> = of.map(|backend| format!("show servers state {}", backend.name)).collect();
+    let mut states = States::default();
+    states.add(&master.ask_worker(&commands).await?);
+    Ok(states)
+}

@@ -1,0 +1,103 @@
+//! The settings of the program; the others are beside the code that reads them.
+
+use crate::haproxy::owner::Tools;
+use crate::plan::observed::Ingress;
+use crate::plan::policy::PlanPolicy;
+use crate::plan::values::{NamedAddress, field_manager, listen};
+use crate::watch::WatchScope;
+use clap::Parser;
+use nodegate_program::{List, LogSettings, Mistakes};
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+/// Configures a HAProxy from a cluster's Nodes and Services
+///
+/// nodegate-haproxy runs beside a HAProxy, outside or inside the cluster, and owns the whole configuration of it:
+/// your part (--template), to the byte, and below it the sections that it generates from the cluster's Nodes and
+/// Services. It watches these two kinds of objects, and nothing else.
+///
+/// Each TCP port of a Service of type `LoadBalancer`, or of type `NodePort` that asks for it, becomes a frontend on
+/// the Service's port and a backend with one server per node. A changed file is put in place in one step and loaded;
+/// it counts as applied once the running HAProxy proves that it has it. If HAProxy refuses it, the last good file and
+/// the old processes stay, and it is tried again.
+///
+/// A node that is cordoned, drained or not ready leaves by HAProxy's own check, which asks nodegate's agent there,
+/// and by its weight, which changes without a reload.
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate-haproxy",
+    version,
+    after_long_help = include_str!("help.txt")
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub(crate) tools: Tools,
+
+    #[command(flatten)]
+    pub(crate) scope: WatchScope,
+
+    #[command(flatten)]
+    pub(crate) policy: PlanPolicy,
+
+    /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
+    /// load-balancer Service, and a Service that can't be published gets an Event that says why. A Service that has
+    /// chosen another address of --bind gets that one. The account needs more rights: haproxy-kubeconfig
+    /// --publish-status. Without this setting, nothing is written to the cluster
+    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "ADDRESSES")]
+    #[arg(value_parser = List::<Ingress>::of("IP addresses and host names, e.g. 203.0.113.10,lb.example.com"))]
+    pub(crate) publish_status: Option<List<Ingress>>,
+
+    /// Field manager of the statuses. Give each pair of one cluster a name of its own: a pair changes only what it has
+    /// written itself
+    #[arg(long, env = "NODEGATE_HAPROXY_FIELD_MANAGER", value_name = "NAME")]
+    #[arg(default_value = "nodegate-haproxy", value_parser = field_manager)]
+    pub(crate) field_manager: String,
+
+    /// Address and port of /metrics, /livez and /readyz; "none" opens none
+    #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = listen)]
+    // In full, as clap takes a plain Option for a setting without a value.
+    pub(crate) listen: std::option::Option<SocketAddr>,
+
+    /// Show the published Services with their ports, the unpublished ones with the reason, and the nodes with
+    /// HAProxy's check, and exit
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
+}
+
+impl Args {
+    /// Returns the settings that choose objects, as text.
+    pub(crate) fn choice(&self) -> String {
+        format!("{:?}", (&self.scope.node_selector, &self.scope.namespaces, &self.policy.node_networks))
+    }
+
+    /// Records the mistakes that a single argument does not show.
+    pub(crate) fn checked(mut self, wrong: &mut Mistakes) -> Self {
+        let Self { tools, policy, .. } = &mut self;
+        wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
+        // Without IPv6, no socket takes all addresses of both families.
+        if policy.bound().next().is_none() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
+            let all = NamedAddress(String::new(), Ipv4Addr::UNSPECIFIED.into());
+            policy.bind = Some(List(vec![all]));
+        }
+        for (at, forward) in policy.forward.iter().enumerate() {
+            if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
+                wrong.setting("forward", format_args!("has two of the name {}", forward.name));
+            }
+        }
+        self
+    }
+}
+
+/// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.
+fn usable(path: &Path) -> Result<(), &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
+    let is_plain = path.to_string_lossy().chars().all(plain);
+    let is_usable = is_plain && path.file_name().is_some() && path.parent().is_some_and(Path::is_dir);
+    let takes = "takes a path of letters, digits and / . _ - + : @ in a directory that exists";
+    if is_usable { Ok(()) } else { Err(takes) }
+}

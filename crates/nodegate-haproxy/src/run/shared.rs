@@ -1,0 +1,78 @@
+//! What the tasks share, and the answers of `/livez` and `/readyz`.
+
+use crate::plan::applied::{Applied, Checked, Passing};
+use crate::plan::desired::Desired;
+use crate::run::args::Args;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::sync::watch::{Sender, channel};
+use tokio::time::Instant;
+
+/// The longest time for any step: a check of a minute and a reload, each with time to spare.
+const STUCK: Duration = Duration::from_mins(5);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) setup: Args,
+    pub(crate) metrics: HaproxyMetrics,
+    pub(crate) desired: Sender<Option<Arc<Desired>>>,
+    /// What the running HAProxy proves that it runs, or why it does not, whatever the API server does.
+    pub(crate) applied: Sender<Result<Arc<Applied>, String>>,
+    pub(crate) checked: Sender<Checked>,
+    /// The last sign of life of the loop that applies.
+    pub(crate) beat: Sender<Instant>,
+}
+
+impl Shared {
+    pub(crate) fn new(setup: Args) -> Self {
+        let applied = channel(Err("no configuration has been applied yet".to_owned())).0;
+        let (desired, checked, beat) =
+            (channel(None).0, channel(Checked::default()).0, channel(Instant::now()).0);
+        Self { setup, metrics: HaproxyMetrics::default(), desired, applied, checked, beat }
+    }
+}
+
+impl nodegate_http::Health for Shared {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        let is_stuck = self.beat.borrow().elapsed() >= STUCK;
+        if is_stuck { Err("the loop that applies is stuck".into()) } else { Ok(()) }
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        self.applied.borrow().as_ref().map(drop).map_err(|reason| reason.clone().into())
+    }
+}
+
+/// The one label of most metrics.
+type Kind = [(&'static str, &'static str); 1];
+
+#[derive(Debug, Default)]
+pub(crate) struct HaproxyMetrics {
+    pub(crate) reloads: Counter,
+    pub(crate) failures: Family<Kind, Counter>,
+    pub(crate) passing: Gauge<f64, AtomicU64>,
+    pub(crate) held: Family<Kind, Gauge>,
+    pub(crate) pending: Gauge,
+    pub(crate) status_writes: Family<Kind, Counter>,
+    pub(crate) status_foreign: Gauge,
+}
+
+impl HaproxyMetrics {
+    pub(crate) fn failed(&self, kind: &'static str) {
+        self.failures.get_or_create(&[("kind", kind)]).inc();
+    }
+
+    pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
+        let number = |passing: &Passing| passing.values().filter(|passes| **passes).map(|_| 1.0).sum();
+        self.passing.set(passing.map_or(f64::NAN, number));
+    }
+}
+
+pub(crate) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
