@@ -3,19 +3,19 @@
 use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::{Client, Connection};
-use crate::connections::Connections;
+use crate::connections::{Burst, ConnectionSlot, Connections};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
-use crate::networks::Networks;
+use crate::networks::{KnownClients, Networks};
 use crate::requests::Protocol;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{io, mem};
@@ -31,15 +31,13 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 /// The interval of checks of the accept queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The connections that are accepted in a row while the others wait. A balancer's probe may be behind a burst
-/// of them, so there is no pause after each.
-const MOST_IN_A_ROW: usize = 64;
-
 /// The options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
     /// The clients that are answered. Clients on this node always are.
     pub allow_from: Networks,
+    /// The clients with places of their own.
+    pub known: KnownClients,
     /// The limits on one client's use of resources.
     pub limits: Limits,
     /// The counters of connections.
@@ -66,21 +64,22 @@ pub async fn serve<P: Protocol>(
     };
     let acceptor = Acceptor::new(socket)?;
     let server = Server::new(protocol, options);
+    let mut waiting = VecDeque::new();
     let served = async {
         tokio::select! {
             biased;
             () = shutdown => {}
-            never = server.accept(&acceptor) => match never {},
+            never = server.accept(&acceptor, &mut waiting) => match never {},
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
-        server.closing.store(true, Ordering::Relaxed);
+        server.connections.close_with_answers();
         tokio::select! {
             biased;
             () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
-            never = server.accept(&acceptor) => match never {},
+            never = server.accept(&acceptor, &mut waiting) => match never {},
         }
         // The kernel resets what is left in the accept queue.
-        drop(acceptor);
+        drop((acceptor, waiting));
         server.drain(deadline).await;
     };
     tokio::select! {
@@ -94,63 +93,93 @@ struct Server<P> {
     admission: Admission,
     limits: Limits,
     connections: Arc<Connections>,
-    closing: Arc<AtomicBool>,
+}
+
+/// A connection with a place, or with that of a connection that is not gone yet.
+struct Accepted {
+    socket: TcpStream,
+    client: Client,
+    slot: ConnectionSlot,
+}
+
+/// The future of a connection. The fields are dropped in this order: the place is free when all else is gone.
+struct Served<F> {
+    future: Pin<Box<F>>,
+    _slot: ConnectionSlot,
+}
+
+impl<F: Future<Output = ()>> Future for Served<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.future.as_mut().poll(cx)
+    }
 }
 
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
-        let ServeOptions { allow_from, limits, counts } = options;
+        let ServeOptions { allow_from, known, limits, counts } = options;
         let admission = Admission::new(allow_from, counts.clone());
-        let connections = Arc::new(Connections::new(limits, counts));
-        Self { protocol, admission, limits, connections, closing: Arc::default() }
+        let connections = Arc::new(Connections::new(limits, known, counts));
+        Self { protocol, admission, limits, connections }
     }
 
-    /// Accepts connections until the future is dropped.
-    async fn accept(&self, acceptor: &Acceptor) -> Infallible {
+    /// Accepts connections until the future is dropped. Those that wait for their places are in `waiting`.
+    async fn accept(&self, acceptor: &Acceptor, waiting: &mut VecDeque<Accepted>) -> Infallible {
         let mut backoff = AcceptBackoff::new();
-        let mut in_a_row = 0;
+        let mut sockets = Vec::new();
         loop {
-            match acceptor.accept().await {
-                Ok((socket, address)) => {
-                    if let Some(client) = self.admission.admit(&socket, address) {
-                        self.serve(socket, client);
-                    }
-                }
-                Err(error) => {
-                    self.pause(acceptor, &error, &mut backoff).await;
-                    continue;
+            while let Some(accepted) = waiting.pop_front() {
+                if let Some(not_yet) = self.serve(accepted) {
+                    waiting.push_front(not_yet);
+                    self.connections.left().await;
                 }
             }
-            if backoff.succeeded(Instant::now) {
+            let mut next = Some(acceptor.accept().await);
+            while let Some(Ok(accepted)) = next {
+                sockets.push(accepted);
+                let is_full = sockets.len() == self.limits.burst();
+                next = if is_full { None } else { acceptor.accept_queued() };
+            }
+            if !sockets.is_empty() && backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
             }
-            in_a_row += 1;
-            // A flood must not keep the accepted connections waiting, nor evict them before they are read.
-            if in_a_row == MOST_IN_A_ROW {
-                in_a_row = 0;
+            let is_full = sockets.len() == self.limits.burst();
+            let mut burst = Burst::new(is_full);
+            for (socket, address) in sockets.drain(..) {
+                let Some(client) = self.admission.admit(&socket, address) else { continue };
+                if let Some(slot) = self.connections.enter(client, &mut burst) {
+                    waiting.extend(self.serve(Accepted { socket, client, slot }));
+                }
+            }
+            if let Some(Err(error)) = next {
+                self.pause(acceptor, &error, &mut backoff).await;
+            }
+            // A flood must not keep the accepted connections waiting.
+            if is_full {
                 yield_to_connections().await;
             }
         }
     }
 
-    /// Serves a connection at once if its request is there already, else in a task.
-    fn serve(&self, socket: TcpStream, client: Client) {
-        let Some(slot) = self.connections.enter(client.address) else { return };
-        let connection =
-            Connection::new(socket, client, Arc::clone(&slot.activity), Arc::clone(&self.closing));
-        let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
+    /// Serves a connection at once if its request is there already, else in a task. Gives it back if its place is not
+    /// free yet.
+    fn serve(&self, accepted: Accepted) -> Option<Accepted> {
+        if !accepted.slot.begin() {
+            return Some(accepted);
+        }
+        let Accepted { socket, client, slot } = accepted;
+        let connection = Connection::new(socket, client, &slot);
+        let future = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
+        let key = slot.key;
+        let mut served = Served { future, _slot: slot };
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.
-        let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
-        if !matches!(first, Ok(Poll::Pending)) {
-            return;
+        let first = catch_unwind(AssertUnwindSafe(|| served.future.as_mut().poll(&mut unwoken)));
+        if matches!(first, Ok(Poll::Pending)) {
+            self.connections.set_task(key, tokio::spawn(served).abort_handle());
         }
-        let key = slot.key;
-        let task = tokio::spawn(async move {
-            served.await;
-            drop(slot);
-        });
-        self.connections.set_task(key, task.abort_handle());
+        None
     }
 
     /// Waits after a failure to accept.
@@ -221,7 +250,8 @@ impl<P: Protocol> Server<P> {
         if cut > 0 {
             tracing::warn!(connections = cut, "closed connections that did not end in time");
         }
-        debug_assert!(self.connections.is_empty());
+        // The runtime drops their tasks at once.
+        self.connections.emptied().await;
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
-const MOST_OF_NODE: usize = 512;
+/// The maximum for the node and its pods: most of the places of known clients, which leaves some to balancers.
+const MOST_OF_NODE: usize = 160;
 /// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
 const MOST_OF_POD: usize = 16;
 /// The maximum number of other waiting requests.
@@ -31,7 +32,7 @@ pub struct PodSettings {
 /// The waiting requests, and the judgement that all of them share.
 pub(in crate::answer) struct Waiters {
     slots: Arc<Slots>,
-    /// The number of connections of the smallest listener, half of which may wait.
+    /// The number of connections of the smallest listener.
     connections: AtomicUsize,
     pub(super) pods: PodSettings,
     pub(super) judged: watch::Sender<Judged>,
@@ -58,11 +59,11 @@ impl Waiters {
 
     pub(super) fn take(&self, holder: Holder) -> Option<Slot> {
         let connections = self.connections.load(Ordering::Relaxed);
-        let of_node = MOST_OF_NODE.min(connections / 2);
+        let of_node = MOST_OF_NODE.min(connections * 5 / 16);
         match holder {
             Holder::Node => self.slots.take(holder, of_node, usize::MAX),
             Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
-            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 64), MOST_OF_ONE),
+            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 32), MOST_OF_ONE),
         }
     }
 }
