@@ -12,7 +12,7 @@ use tokio::io::ReadBuf;
 
 /// The number of unread bytes that are read before a connection is closed. Closing a socket with unread data
 /// resets the connection, and the reset can overtake the answer; so the answer gets time to arrive.
-const LINGER_BYTES: usize = 32 * 1024;
+const LINGER_BYTES: usize = 256 * 1024;
 
 /// The size of a read whose bytes are discarded.
 const CHUNK: usize = 2048;
