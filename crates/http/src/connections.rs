@@ -38,35 +38,17 @@ pub(crate) struct Connections {
 struct Table {
     next_key: u64,
     entries: BTreeMap<u64, Entry>,
-    /// The places of strangers and those of known clients.
-    halves: [Half; 2],
-}
-
-/// The number of connections in each stage.
-#[derive(Clone, Copy, Debug, Default)]
-struct Half {
-    waiting: usize,
-    served: usize,
-    ending: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Accepted; it takes the place of a connection that is not gone yet.
-    Waiting,
-    Served,
-    /// Closed, but its memory and its descriptor are not free yet.
-    Ending,
 }
 
 #[derive(Debug)]
 struct Entry {
     client: IpAddr,
     is_known: bool,
-    stage: Stage,
     activity: Arc<Activity>,
     /// None until the connection has to wait for something.
     task: Option<AbortHandle>,
+    /// True if the connection was closed, and its memory and its descriptor are not free yet.
+    is_ending: bool,
     /// The state of the connection as the sweep first saw it, and when.
     seen: Option<(Snapshot, Instant)>,
 }
@@ -83,18 +65,9 @@ pub(crate) struct ConnectionSlot {
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// True if more may wait in the accept queue. Time is scarce then, and a balancer's probe may be behind.
-    is_full: bool,
+    pub(crate) is_full: bool,
     /// The number of connections of each stranger so far.
     strangers: HashMap<IpAddr, usize>,
-    /// What each client holds of the halves that are full.
-    holdings: [Option<Holdings>; 2],
-}
-
-/// The number of connections of each client, and of each IPv6 /64.
-#[derive(Debug, Default)]
-struct Holdings {
-    clients: HashMap<IpAddr, usize>,
-    networks: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
@@ -103,47 +76,52 @@ impl Connections {
         Self { limits, known, counts, order, accepted, table, closing, filled, left }
     }
 
-    /// Gives a connection a place, or that of the client that holds most. Returns `None` for a connection that must
-    /// be closed unread.
-    pub(crate) fn enter(self: &Arc<Self>, client: Client, burst: &mut Burst) -> Option<ConnectionSlot> {
+    /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a connection that
+    /// must be closed unread.
+    pub(crate) async fn enter(self: &Arc<Self>, client: Client, burst: &mut Burst) -> Option<ConnectionSlot> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);
         let client = client.address.to_canonical();
-        if !is_known && burst.exceeds_share(client, self.limits.burst())
-            || !self.make_room(client, is_known, burst)
+        if !is_known && burst.exceeds_share(client, &self.limits)
+            || !self.make_room(client, is_known, burst.is_full)
         {
             self.counts.refused.inc();
             return None;
         }
+        while self.table().half(is_known).count() >= self.limits.half() {
+            self.left.notified().await;
+        }
         let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
-        let stage = Stage::Waiting;
-        let entry =
-            Entry { client, is_known, stage, activity: Arc::clone(&activity), task: None, seen: None };
-        let key = self.table().insert(entry);
+        let (task, is_ending, seen) = Default::default();
+        let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, is_ending, seen };
+        let mut table = self.table();
+        let key = table.next_key;
+        table.next_key += 1;
+        table.entries.insert(key, entry);
         self.counts.open.inc();
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
-    /// Returns true if there is a place for a connection of this client, now or soon.
-    fn make_room(&self, client: IpAddr, is_known: bool, burst: &mut Burst) -> bool {
+    /// Returns true if a place is free for this client, or will be soon. In a full burst, a stranger only gets the
+    /// place of another one if it gains by it.
+    fn make_room(&self, client: IpAddr, is_known: bool, is_full: bool) -> bool {
         let mut table = self.table();
-        let Half { waiting, served, .. } = table.halves[usize::from(is_known)];
-        if waiting + served < self.limits.half() {
+        if table.open(is_known).count() < self.limits.half() {
             return true;
         }
-        let holdings = &mut burst.holdings[usize::from(is_known)];
-        let holdings = holdings.get_or_insert_with(|| table.holdings(is_known));
-        if burst.is_full && !is_known && !holdings.would_gain(client) {
+        let holdings = table.holdings(is_known, Some(client));
+        let own = holdings.get(&client).copied().unwrap_or_default();
+        if is_full && !is_known && own > 1 && holdings.values().all(|held| *held <= own) {
             return false;
         }
-        holdings.change(client, |held| held + 1);
-        let Some(victim) = table.victim(is_known, holdings) else { return false };
-        if let Some(entry) = table.entries.get(&victim) {
-            holdings.change(entry.client, |held| held.saturating_sub(1));
-        }
-        table.close(victim);
-        self.counts.evicted.inc();
-        true
+        self.evict(&mut table, is_known, Some(client))
+    }
+
+    fn evict(&self, table: &mut Table, is_known: bool, newcomer: Option<IpAddr>) -> bool {
+        let victim = table.victim(is_known, newcomer);
+        let evicted = victim.and_then(|key| table.entries.get_mut(&key)).map(Entry::close).is_some();
+        self.counts.evicted.inc_by(evicted.into());
+        evicted
     }
 
     /// Names the task of a connection, which ends if the connection is closed.
@@ -159,9 +137,10 @@ impl Connections {
     /// Makes the client of a connection a known one, if known clients have a free place.
     pub(crate) fn make_known(&self, key: u64) {
         let mut table = self.table();
-        let Half { waiting, served, ending } = table.halves[1];
-        if waiting + served + ending < self.limits.half() {
-            table.change(key, |entry| entry.is_known = true);
+        if table.half(true).count() < self.limits.half()
+            && let Some(entry) = table.entries.get_mut(&key)
+        {
+            entry.is_known = true;
         }
     }
 
@@ -173,8 +152,7 @@ impl Connections {
     /// Returns true if the connection is a stranger's, and strangers hold more than three quarters of their places.
     pub(crate) fn is_pressed(&self, key: u64) -> bool {
         let table = self.table();
-        let Half { waiting, served, ending } = table.halves[0];
-        (waiting + served + ending) * 4 > self.limits.half() * 3
+        table.half(false).count() * 4 > self.limits.half() * 3
             && table.entries.get(&key).is_some_and(|entry| !entry.is_known)
     }
 
@@ -190,14 +168,7 @@ impl Connections {
     /// Closes a connection to free its file descriptor. Returns false if there is none.
     pub(crate) fn evict_one(&self) -> bool {
         let mut table = self.table();
-        let victim = [false, true].into_iter().find_map(|is_known| {
-            let holdings = table.holdings(is_known);
-            table.victim(is_known, &holdings)
-        });
-        let Some(victim) = victim else { return false };
-        table.close(victim);
-        self.counts.evicted.inc();
-        true
+        self.evict(&mut table, false, None) || self.evict(&mut table, true, None)
     }
 
     /// Closes the connections whose clients exceed a timeout.
@@ -217,12 +188,8 @@ impl Connections {
 
     fn close_where(&self, mut should_close: impl FnMut(&mut Entry) -> bool) -> usize {
         let mut table = self.table();
-        let served = table.entries.iter_mut().filter(|(_, entry)| entry.is_served());
-        let keys: Vec<u64> = served.filter_map(|(key, entry)| should_close(entry).then_some(*key)).collect();
-        for key in &keys {
-            table.close(*key);
-        }
-        keys.len()
+        let open = table.entries.values_mut().filter(|entry| entry.is_open());
+        open.filter_map(|entry| should_close(entry).then(|| entry.close())).count()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -235,14 +202,9 @@ impl Connections {
         }
     }
 
-    /// Waits until a connection is gone.
-    pub(crate) async fn left(&self) {
-        self.left.notified().await;
-    }
-
     pub(crate) async fn emptied(&self) {
         while !self.is_empty() {
-            self.left().await;
+            self.left.notified().await;
         }
     }
 
@@ -254,8 +216,17 @@ impl Connections {
 
 impl Entry {
     /// Returns true if the connection waits for something, and was not closed.
-    fn is_served(&self) -> bool {
-        self.stage == Stage::Served && self.task.is_some()
+    fn is_open(&self) -> bool {
+        self.task.is_some() && !self.is_ending
+    }
+
+    /// Closes the connection, which keeps its place until the runtime has dropped its task.
+    fn close(&mut self) {
+        self.is_ending = true;
+        if let Some(task) = &self.task {
+            // The runtime drops the task later, never inside this call.
+            task.abort();
+        }
     }
 
     /// Returns true if the connection has been in one state for too long.
@@ -279,124 +250,56 @@ impl Entry {
     }
 }
 
-impl Half {
-    fn count(&mut self, stage: Stage) -> &mut usize {
-        match stage {
-            Stage::Waiting => &mut self.waiting,
-            Stage::Served => &mut self.served,
-            Stage::Ending => &mut self.ending,
-        }
-    }
-}
-
 impl Table {
-    fn insert(&mut self, entry: Entry) -> u64 {
-        let key = self.next_key;
-        self.next_key += 1;
-        *self.halves[usize::from(entry.is_known)].count(entry.stage) += 1;
-        self.entries.insert(key, entry);
-        key
+    /// Returns the connections that have a place of known clients, or one of strangers.
+    fn half(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        let half = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
+        half.map(|(key, entry)| (*key, entry))
     }
 
-    fn remove(&mut self, key: u64) -> Option<Entry> {
-        let entry = self.entries.remove(&key)?;
-        *self.halves[usize::from(entry.is_known)].count(entry.stage) -= 1;
-        Some(entry)
+    fn open(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        self.half(is_known).filter(|(_, entry)| entry.is_open())
     }
 
-    fn change(&mut self, key: u64, change: impl FnOnce(&mut Entry)) {
-        let Some(entry) = self.entries.get_mut(&key) else { return };
-        *self.halves[usize::from(entry.is_known)].count(entry.stage) -= 1;
-        change(entry);
-        *self.halves[usize::from(entry.is_known)].count(entry.stage) += 1;
-    }
-
-    /// Closes a connection, which keeps its place until the runtime has dropped its task.
-    fn close(&mut self, key: u64) {
-        self.change(key, |entry| {
-            entry.stage = Stage::Ending;
-            if let Some(task) = entry.task.take() {
-                // The runtime drops the task later, never inside this call.
-                task.abort();
+    /// Returns the number of connections of each client, and of each IPv6 /64.
+    fn holdings(&self, is_known: bool, newcomer: Option<IpAddr>) -> HashMap<IpAddr, usize> {
+        let mut holdings = HashMap::new();
+        for client in self.open(is_known).map(|(_, entry)| entry.client).chain(newcomer) {
+            *holdings.entry(client).or_default() += 1;
+            if client.is_ipv6() {
+                *holdings.entry(client_key(client)).or_default() += 1;
             }
-        });
-    }
-
-    fn holdings(&self, is_known: bool) -> Holdings {
-        let mut holdings = Holdings::default();
-        let held =
-            self.entries.values().filter(|entry| entry.is_known == is_known && entry.stage != Stage::Ending);
-        held.for_each(|entry| holdings.change(entry.client, |held| held + 1));
+        }
         holdings
     }
 
     /// Chooses the connection to close: of the network that holds most, of the client in it that holds most, the one
     /// that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
     /// a client chooses what its connections do, so that protects none.
-    fn victim(&self, is_known: bool, holdings: &Holdings) -> Option<u64> {
-        let served =
-            || self.entries.iter().filter(|(_, entry)| entry.is_known == is_known && entry.is_served());
+    fn victim(&self, is_known: bool, newcomer: Option<IpAddr>) -> Option<u64> {
+        let holdings = self.holdings(is_known, newcomer);
+        let held = |client| holdings.get(&client);
         // The last of equals counts.
-        let (_, most) = served().rev().max_by_key(|(_, entry)| holdings.of(entry.client))?;
-        let own = served().filter(|(_, entry)| entry.client == most.client);
+        let by_age = self.open(is_known).rev().map(|(_, entry)| entry.client);
+        let most = by_age.max_by_key(|client| (held(client_key(*client)), held(*client)))?;
+        let own = self.open(is_known).filter(|(_, entry)| entry.client == most);
         own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.since()))
-            .map(|(key, _)| *key)
+            .map(|(key, _)| key)
     }
 }
 
 impl Burst {
-    pub(crate) fn new(is_full: bool) -> Self {
-        Self { is_full, ..Self::default() }
-    }
-
     /// Returns true if the stranger has its share of a full burst.
-    fn exceeds_share(&mut self, client: IpAddr, size: usize) -> bool {
-        if !self.is_full {
-            return false;
-        }
+    fn exceeds_share(&mut self, client: IpAddr, limits: &Limits) -> bool {
         let own = self.strangers.entry(client_key(client)).or_default();
         *own += 1;
-        *own > size.div_ceil(SHARE_OF_BURST)
-    }
-}
-
-impl Holdings {
-    fn change(&mut self, client: IpAddr, change: impl Fn(usize) -> usize) {
-        for (held, holder) in [(&mut self.clients, client), (&mut self.networks, client_key(client))] {
-            let held = held.entry(holder).or_default();
-            *held = change(*held);
-        }
-    }
-
-    /// Returns the holdings of a client's network, and its own.
-    fn of(&self, client: IpAddr) -> (usize, usize) {
-        let held = |held: &HashMap<IpAddr, usize>, holder| held.get(&holder).copied().unwrap_or(0);
-        (held(&self.networks, client_key(client)), held(&self.clients, client))
-    }
-
-    /// Returns true if a client holds nothing, or would still hold less than another one with one more.
-    fn would_gain(&self, client: IpAddr) -> bool {
-        let (_, own) = self.of(client);
-        own == 0 || self.clients.values().any(|held| own + 1 < *held)
-    }
-}
-
-impl ConnectionSlot {
-    /// Takes the place if it is free.
-    pub(crate) fn begin(&self) -> bool {
-        let mut table = self.connections.table();
-        let half = table.entries.get(&self.key).map(|entry| table.halves[usize::from(entry.is_known)]);
-        let is_free = half.is_some_and(|half| half.served + half.ending < self.connections.limits.half());
-        if is_free {
-            table.change(self.key, |entry| entry.stage = Stage::Served);
-        }
-        is_free
+        self.is_full && *own > limits.burst().div_ceil(SHARE_OF_BURST)
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let entry = self.connections.table().remove(self.key);
+        let entry = self.connections.table().entries.remove(&self.key);
         self.connections.counts.open.dec();
         self.connections.left.notify_one();
         // Released only after the lock.

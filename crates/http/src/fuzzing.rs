@@ -15,7 +15,7 @@ pub async fn serve_one<P: Protocol>(protocol: Arc<P>, socket: TcpStream) {
     let client = Client { address: Ipv4Addr::LOCALHOST.into(), on_this_node: true };
     let connections =
         Connections::new(Limits::default(), KnownClients::default(), ConnectionCounts::default());
-    let Some(slot) = Arc::new(connections).enter(client, &mut Burst::default()) else { return };
+    let Some(slot) = Arc::new(connections).enter(client, &mut Burst::default()).await else { return };
     let connection = Connection::new(socket, client, &slot);
     protocol.serve(ClientStream::new(connection)).await;
 }

@@ -1,31 +1,30 @@
 //! A socket that joins the runtime's reactor only when it must wait. The request is nearly always there when
 //! its connection is accepted, and the answer nearly always has room.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
-use std::io::ErrorKind;
+use std::collections::VecDeque;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::{io, net};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// The number of bytes that the first read takes: more than a load balancer's request has.
 const CHUNK: usize = 2048;
 
-/// The most bytes that the client of a watched request may send meanwhile. Its end could not be seen behind more.
+/// The most bytes that are read ahead while the client of a request is watched. Its end could not be seen behind more.
 const MAX_AHEAD: usize = CHUNK;
 
 #[derive(Debug)]
 pub(crate) struct Socket {
     inner: Inner,
+    /// The bytes that arrived while the client was watched.
+    ahead: VecDeque<u8>,
     /// True if the client has ended its side.
     ended: bool,
-    /// True if the reactor may not announce unread bytes again.
-    peeked: bool,
 }
 
 #[derive(Debug)]
@@ -38,7 +37,7 @@ enum Inner {
 
 impl Socket {
     pub(crate) fn new(socket: net::TcpStream) -> Self {
-        Self { inner: Inner::Unregistered(socket), ended: false, peeked: false }
+        Self { inner: Inner::Unregistered(socket), ahead: VecDeque::new(), ended: false }
     }
 
     /// Returns true if the client has ended its side.
@@ -52,35 +51,29 @@ impl Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let length = self.ahead.len().min(buffer.remaining());
+            self.ahead.drain(..length).for_each(|byte| buffer.put_slice(&[byte]));
+            return Poll::Ready(Ok(()));
+        }
         if self.ended {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        ready!(self.inner.poll_recv(cx, buffer, self.peeked))?;
+        ready!(self.inner.poll_recv(cx, buffer))?;
         self.ended = buffer.filled().len() == before;
         Poll::Ready(Ok(()))
     }
 
-    /// Resolves when the client has ended its side, has reset the connection, or sends too much. Leaves all bytes to
-    /// the kernel.
+    /// Resolves when the client has ended its side, has reset the connection, or sends too much. Keeps the bytes that
+    /// it reads.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.peeked = true;
-        let Ok(socket) = self.inner.registered() else { return Poll::Ready(()) };
-        while !self.ended && ready!(socket.poll_read_ready(cx)).is_ok() {
-            let mut chunk = [MaybeUninit::uninit(); MAX_AHEAD];
-            let is_there = socket.try_io(Interest::READABLE, || {
-                let ((received, _), _) = recv(&*socket, &mut chunk, RecvFlags::PEEK)?;
-                let mut end = [PollFd::new(&*socket, PollFlags::RDHUP)];
-                let ended = poll(&mut end, Some(&Timespec::default()))? > 0;
-                // Waits for more bytes if all is well.
-                if ended || received.is_empty() || received.len() == MAX_AHEAD {
-                    Ok(())
-                } else {
-                    Err(ErrorKind::WouldBlock.into())
-                }
-            });
-            if is_there.map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {
-                break;
+        while !self.ended && self.ahead.len() < MAX_AHEAD {
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            match ready!(self.inner.poll_recv(cx, &mut chunk)) {
+                Ok(()) if !chunk.filled().is_empty() => self.ahead.extend(chunk.filled()),
+                _ => self.ended = true,
             }
         }
         Poll::Ready(())
@@ -111,14 +104,8 @@ impl Socket {
 }
 
 impl Inner {
-    fn poll_recv(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-        peeked: bool,
-    ) -> Poll<io::Result<()>> {
-        if peeked || matches!(self, Self::Unregistered(_)) {
-            let socket = self.descriptor()?;
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Self::Unregistered(socket) = self {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
             let chunk = chunk.get_mut(..CHUNK.min(buffer.remaining())).unwrap_or_default();
             // No signal interrupts a call that does not wait.

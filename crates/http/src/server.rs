@@ -12,9 +12,9 @@ use crate::requests::Protocol;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -64,22 +64,22 @@ pub async fn serve<P: Protocol>(
     };
     let acceptor = Acceptor::new(socket)?;
     let server = Server::new(protocol, options);
-    let mut waiting = VecDeque::new();
+    let mut accepted = VecDeque::new();
     let served = async {
         tokio::select! {
             biased;
             () = shutdown => {}
-            never = server.accept(&acceptor, &mut waiting) => match never {},
+            never = server.accept(&acceptor, &mut accepted) => match never {},
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
         server.connections.close_with_answers();
         tokio::select! {
             biased;
             () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
-            never = server.accept(&acceptor, &mut waiting) => match never {},
+            never = server.accept(&acceptor, &mut accepted) => match never {},
         }
         // The kernel resets what is left in the accept queue.
-        drop((acceptor, waiting));
+        drop((acceptor, accepted));
         server.drain(deadline).await;
     };
     tokio::select! {
@@ -95,27 +95,6 @@ struct Server<P> {
     connections: Arc<Connections>,
 }
 
-/// A connection with a place, or with that of a connection that is not gone yet.
-struct Accepted {
-    socket: TcpStream,
-    client: Client,
-    slot: ConnectionSlot,
-}
-
-/// The future of a connection. The fields are dropped in this order: the place is free when all else is gone.
-struct Served<F> {
-    future: Pin<Box<F>>,
-    _slot: ConnectionSlot,
-}
-
-impl<F: Future<Output = ()>> Future for Served<F> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.future.as_mut().poll(cx)
-    }
-}
-
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
         let ServeOptions { allow_from, known, limits, counts } = options;
@@ -124,62 +103,54 @@ impl<P: Protocol> Server<P> {
         Self { protocol, admission, limits, connections }
     }
 
-    /// Accepts connections until the future is dropped. Those that wait for their places are in `waiting`.
-    async fn accept(&self, acceptor: &Acceptor, waiting: &mut VecDeque<Accepted>) -> Infallible {
+    /// Accepts connections until the future is dropped; those that are not served yet stay in `accepted`.
+    async fn accept(&self, acceptor: &Acceptor, accepted: &mut VecDeque<(TcpStream, IpAddr)>) -> Infallible {
         let mut backoff = AcceptBackoff::new();
-        let mut sockets = Vec::new();
         loop {
-            while let Some(accepted) = waiting.pop_front() {
-                if let Some(not_yet) = self.serve(accepted) {
-                    waiting.push_front(not_yet);
-                    self.connections.left().await;
+            let mut burst = Burst { is_full: accepted.len() == self.limits.burst(), ..Burst::default() };
+            while let Some((socket, address)) = accepted.pop_front() {
+                if let Some(client) = self.admission.admit(&socket, address)
+                    && let Some(slot) = self.connections.enter(client, &mut burst).await
+                {
+                    self.serve(socket, client, slot);
                 }
+            }
+            // A flood must not keep the accepted connections waiting.
+            if burst.is_full {
+                yield_to_connections().await;
             }
             let mut next = Some(acceptor.accept().await);
-            while let Some(Ok(accepted)) = next {
-                sockets.push(accepted);
-                let is_full = sockets.len() == self.limits.burst();
-                next = if is_full { None } else { acceptor.accept_queued() };
+            while let Some(Ok(connection)) = next {
+                accepted.push_back(connection);
+                next = if accepted.len() < self.limits.burst() { acceptor.accept_queued() } else { None };
             }
-            if !sockets.is_empty() && backoff.succeeded(Instant::now) {
+            if !accepted.is_empty() && backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
-            }
-            let is_full = sockets.len() == self.limits.burst();
-            let mut burst = Burst::new(is_full);
-            for (socket, address) in sockets.drain(..) {
-                let Some(client) = self.admission.admit(&socket, address) else { continue };
-                if let Some(slot) = self.connections.enter(client, &mut burst) {
-                    waiting.extend(self.serve(Accepted { socket, client, slot }));
-                }
             }
             if let Some(Err(error)) = next {
                 self.pause(acceptor, &error, &mut backoff).await;
             }
-            // A flood must not keep the accepted connections waiting.
-            if is_full {
-                yield_to_connections().await;
-            }
         }
     }
 
-    /// Serves a connection at once if its request is there already, else in a task. Gives it back if its place is not
-    /// free yet.
-    fn serve(&self, accepted: Accepted) -> Option<Accepted> {
-        if !accepted.slot.begin() {
-            return Some(accepted);
-        }
-        let Accepted { socket, client, slot } = accepted;
+    /// Serves a connection at once if its request is there already, else in a task.
+    fn serve(&self, socket: TcpStream, client: Client, slot: ConnectionSlot) {
         let connection = Connection::new(socket, client, &slot);
-        let future = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
-        let key = slot.key;
-        let mut served = Served { future, _slot: slot };
+        let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.
-        let first = catch_unwind(AssertUnwindSafe(|| served.future.as_mut().poll(&mut unwoken)));
-        if matches!(first, Ok(Poll::Pending)) {
-            self.connections.set_task(key, tokio::spawn(served).abort_handle());
+        let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
+        if !matches!(first, Ok(Poll::Pending)) {
+            // The place is free when all else is gone.
+            return drop((served, slot));
         }
-        None
+        let key = slot.key;
+        // An aborted task drops the connection first, too.
+        let task = tokio::spawn(async move {
+            served.await;
+            drop(slot);
+        });
+        self.connections.set_task(key, task.abort_handle());
     }
 
     /// Waits after a failure to accept.
