@@ -6,6 +6,7 @@ use crate::lazy_socket::Socket;
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::ReadBuf;
@@ -97,6 +98,6 @@ impl Connection {
 
     /// Returns true if each answer ends its connection: during the shutdown, and for strangers while places are scarce.
     pub fn is_closing(&self) -> bool {
-        self.connections.is_closing() || self.connections.is_pressed(self.key)
+        self.connections.closing.load(Ordering::Relaxed) || self.connections.is_pressed(self.key)
     }
 }

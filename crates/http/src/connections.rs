@@ -29,7 +29,7 @@ pub(crate) struct Connections {
     accepted: AtomicU64,
     table: Mutex<Table>,
     /// True during the shutdown.
-    closing: AtomicBool,
+    pub(crate) closing: AtomicBool,
     filled: Notify,
     left: Notify,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Burst {
     /// True if more may wait in the accept queue. Time is scarce then, and a balancer's probe may be behind.
     pub(crate) is_full: bool,
     /// The number of connections of each stranger so far.
-    strangers: HashMap<IpAddr, usize>,
+    pub(crate) strangers: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
@@ -154,15 +154,6 @@ impl Connections {
         let table = self.table();
         table.half(false).count() * 4 > self.limits.half() * 3
             && table.entries.get(&key).is_some_and(|entry| !entry.is_known)
-    }
-
-    /// Notes that the shutdown has begun.
-    pub(crate) fn close_with_answers(&self) {
-        self.closing.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
     }
 
     /// Closes a connection to free its file descriptor. Returns false if there is none.

@@ -16,6 +16,7 @@ use std::net::{IpAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{io, mem};
@@ -72,7 +73,7 @@ pub async fn serve<P: Protocol>(
             never = server.accept(&acceptor, &mut accepted) => match never {},
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
-        server.connections.close_with_answers();
+        server.connections.closing.store(true, Ordering::Relaxed);
         tokio::select! {
             biased;
             () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
@@ -105,7 +106,7 @@ impl<P: Protocol> Server<P> {
 
     /// Accepts connections until the future is dropped; those that are not served yet stay in `accepted`.
     async fn accept(&self, acceptor: &Acceptor, accepted: &mut VecDeque<(TcpStream, IpAddr)>) -> Infallible {
-        let mut backoff = AcceptBackoff::new();
+        let (mut backoff, mut next) = (AcceptBackoff::new(), None);
         loop {
             let mut burst = Burst { is_full: accepted.len() == self.limits.burst(), ..Burst::default() };
             while let Some((socket, address)) = accepted.pop_front() {
@@ -115,20 +116,20 @@ impl<P: Protocol> Server<P> {
                     self.serve(socket, client, slot);
                 }
             }
+            if let Some(Err(error)) = next {
+                self.pause(acceptor, &error, &mut backoff).await;
+            }
             // A flood must not keep the accepted connections waiting.
             if burst.is_full {
                 yield_to_connections().await;
             }
-            let mut next = Some(acceptor.accept().await);
+            next = Some(acceptor.accept().await);
             while let Some(Ok(connection)) = next {
                 accepted.push_back(connection);
                 next = if accepted.len() < self.limits.burst() { acceptor.accept_queued() } else { None };
             }
             if !accepted.is_empty() && backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
-            }
-            if let Some(Err(error)) = next {
-                self.pause(acceptor, &error, &mut backoff).await;
             }
         }
     }

@@ -1,5 +1,7 @@
 use super::*;
+use futures::poll;
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
 const CLIENT: &str = "10.0.0.1";
@@ -12,11 +14,9 @@ fn table(connections: usize) -> Arc<Connections> {
     Arc::new(Connections::new(limits, known, ConnectionCounts::default()))
 }
 
-fn enter_in(table: &Arc<Connections>, client: &str, burst: &mut Burst) -> Option<ConnectionSlot> {
+async fn enter_in(table: &Arc<Connections>, client: &str, burst: &mut Burst) -> Option<ConnectionSlot> {
     let address: IpAddr = client.parse().unwrap();
-    let slot = table.enter(Client { address, on_this_node: address.is_loopback() }, burst)?;
-    slot.begin();
-    Some(slot)
+    table.enter(Client { address, on_this_node: address.is_loopback() }, burst).await
 }
 
 /// A connection, whose task ends with the runtime's next turn after it was closed.
@@ -32,10 +32,7 @@ fn serve(table: &Connections, slot: ConnectionSlot) -> u64 {
 
 /// Enters, and gets an answer.
 async fn enter(table: &Arc<Connections>, client: &str) -> u64 {
-    let slot = enter_in(table, client, &mut Burst::default()).unwrap();
-    while table.table().entries[&slot.key].stage == Stage::Waiting && !slot.begin() {
-        table.left().await;
-    }
+    let slot = enter_in(table, client, &mut Burst::default()).await.unwrap();
     slot.activity.end(false);
     serve(table, slot)
 }
@@ -59,7 +56,7 @@ fn activity(table: &Connections, key: u64) -> Arc<Activity> {
 
 /// Returns true if the connection was not closed.
 fn holds(table: &Connections, key: u64) -> bool {
-    table.table().entries.get(&key).is_some_and(|entry| entry.stage != Stage::Ending)
+    table.table().entries.get(&key).is_some_and(|entry| !entry.is_ending)
 }
 
 fn held(table: &Connections, keys: &[u64]) -> usize {
@@ -75,12 +72,11 @@ async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
     let table = table(4);
     let first = enter(&table, "10.0.0.1").await;
     // A half of four has one place.
-    let second = enter_in(&table, "10.0.0.2", &mut Burst::default()).unwrap();
-    assert!(!holds(&table, first) && !second.begin(), "its task has not ended");
-    let third = enter_in(&table, "10.0.0.3", &mut Burst::default());
-    assert!(third.is_none(), "no connection is left to close");
-    table.left().await;
-    assert!(second.begin());
+    let mut burst = Burst::default();
+    let mut second = pin!(enter_in(&table, "10.0.0.2", &mut burst));
+    assert!(poll!(&mut second).is_pending() && !holds(&table, first), "its task has not ended");
+    assert_eq!(table.table().entries.len(), 1);
+    let second = second.await.unwrap();
     assert_eq!(table.table().entries.len(), 1);
     drop(second);
     assert!(table.is_empty());
@@ -89,20 +85,14 @@ async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
 #[tokio::test]
 async fn the_limit_holds_in_every_burst() {
     let table = table(64);
-    let limits = Limits { connections: 64, ..Limits::default() };
-    assert_eq!((limits.burst(), limits.half()), (16, 24));
+    assert_eq!((table.limits.burst(), table.limits.half()), (16, 24));
     for round in 0..40 {
-        let mut burst = Burst::new(true);
-        let slots: Vec<_> =
-            (0..16).filter_map(|n| enter_in(&table, &address(round, n * 3 % 40), &mut burst)).collect();
-        assert!(table.table().entries.len() <= 24 + 16);
-        for slot in slots {
-            while !slot.begin() {
-                table.left().await;
+        let mut burst = Burst { is_full: true, ..Burst::default() };
+        for n in 0..16 {
+            if let Some(slot) = enter_in(&table, &address(round, n * 3 % 40), &mut burst).await {
+                serve(&table, slot);
             }
-            let Half { served, ending, .. } = table.table().halves[0];
-            assert!(served + ending <= 24);
-            serve(&table, slot);
+            assert!(table.table().entries.len() <= 24);
         }
     }
 }
@@ -114,7 +104,7 @@ async fn known_clients_have_places_that_no_stranger_takes() {
     let flood = || (0..200).map(|host| address(1, host));
     enter_all(&table, flood()).await;
     assert_eq!(held(&table, &known), 2, "they were idle for longest");
-    assert_eq!(table.table().halves[0].served, 24);
+    assert_eq!(table.table().open(false).count(), 24);
     // A pod's hook becomes known, and then holds on as well.
     let hook = enter(&table, "10.9.0.1").await;
     table.make_known(hook);
@@ -171,19 +161,21 @@ async fn a_host_with_many_ipv6_addresses_holds_no_more_than_one_with_one() {
 #[tokio::test]
 async fn of_a_full_burst_one_stranger_gets_little_and_only_what_it_gains_by() {
     let table = table(64);
-    let enter_burst = |client: &str| {
-        let mut burst = Burst::new(true);
-        let slots = (0..16).filter_map(|_| enter_in(&table, client, &mut burst));
-        slots.map(|slot| serve(&table, slot)).count()
+    let enter_burst = async |client: &str| {
+        let (mut burst, before) = (Burst { is_full: true, ..Burst::default() }, table.counts.refused.get());
+        for _ in 0..16 {
+            enter_in(&table, client, &mut burst).await.map(|slot| serve(&table, slot));
+        }
+        16 - (table.counts.refused.get() - before)
     };
-    assert_eq!(enter_burst(CLIENT), 2);
-    assert_eq!(enter_burst("192.0.2.1"), 16, "a balancer");
+    assert_eq!(enter_burst(CLIENT).await, 2);
+    assert_eq!(enter_burst("192.0.2.1").await, 16, "a balancer");
     enter_all(&table, times(24, CLIENT)).await;
-    assert_eq!(enter_burst(CLIENT), 0, "it would lose one for each");
-    assert_eq!(enter_burst("10.0.0.2"), 2);
+    assert_eq!(enter_burst(CLIENT).await, 0, "it would lose one for each");
+    assert_eq!(enter_burst("10.0.0.2").await, 2);
     let before = table.counts.refused.get();
-    assert!(enter_in(&table, CLIENT, &mut Burst::new(false)).is_some(), "time is not scarce");
-    assert_eq!(table.counts.refused.get(), before);
+    enter(&table, CLIENT).await;
+    assert_eq!(table.counts.refused.get(), before, "time is not scarce");
 }
 
 #[tokio::test]
@@ -191,7 +183,7 @@ async fn a_late_head_is_swept_and_a_kept_connection_is_not() {
     let table = table(16);
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
-    let silent = serve(&table, enter_in(&table, CLIENT, &mut Burst::default()).unwrap());
+    let silent = serve(&table, enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap());
     let key = enter(&table, CLIENT).await;
     let kept = activity(&table, key);
     sweep(0);
@@ -257,7 +249,7 @@ async fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() 
 async fn a_connection_is_counted_once_however_it_ends() {
     let table = table(16);
     let open = || table.counts.open.get();
-    let slot = enter_in(&table, CLIENT, &mut Burst::default()).unwrap();
+    let slot = enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap();
     assert_eq!(open(), 1);
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _slot = slot;
