@@ -99,7 +99,7 @@ impl Program for Args {
             ("apiserver", "use --check-settings apiserver:url=<URL>"),
             ("apiserver-exclude", "use --check-settings apiserver:exclude=<name>:<name>"),
             ("startup-grace", "it is always 1 s"),
-            ("max-connections", "it is always 1024"),
+            ("max-connections", "it is always 512"),
         ],
     );
 

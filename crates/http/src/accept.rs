@@ -38,16 +38,22 @@ impl Acceptor {
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
         loop {
             self.0.readable().await?;
-            let accepted = self.0.try_io(Interest::READABLE, || Ok(acceptfrom_with(&self.0, FLAGS)?));
-            match accepted {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-                // A client that has already reset its connection may have no address.
-                Ok((socket, peer)) => {
-                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                    let peer = peer.ok_or_else(|| io::Error::from(Errno::CONNABORTED))?;
-                    return Ok((socket.into(), peer.ip()));
-                }
+            if let Some(accepted) = self.accept_queued() {
+                return accepted;
+            }
+        }
+    }
+
+    /// Accepts the next connection if one is in the queue.
+    pub(crate) fn accept_queued(&self) -> Option<io::Result<(TcpStream, IpAddr)>> {
+        match self.0.try_io(Interest::READABLE, || Ok(acceptfrom_with(&self.0, FLAGS)?)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => Some(Err(error)),
+            // A client that has already reset its connection may have no address.
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let peer = peer.ok_or_else(|| Errno::CONNABORTED.into());
+                Some(peer.map(|peer| (socket.into(), peer.ip())))
             }
         }
     }

@@ -1,11 +1,12 @@
 //! The client of a connection, and what its handler may say about the connection.
 
 use crate::activity::Activity;
+use crate::connections::{ConnectionSlot, Connections};
 use crate::lazy_socket::Socket;
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::ReadBuf;
@@ -32,18 +33,16 @@ pub struct Connection {
     /// The client of the connection.
     pub client: Client,
     pub(crate) activity: Arc<Activity>,
-    closing: Arc<AtomicBool>,
+    key: u64,
+    connections: Arc<Connections>,
     socket: Arc<Mutex<Socket>>,
 }
 
 impl Connection {
-    pub(crate) fn new(
-        socket: TcpStream,
-        client: Client,
-        activity: Arc<Activity>,
-        closing: Arc<AtomicBool>,
-    ) -> Self {
-        Self { client, activity, closing, socket: Arc::new(Mutex::new(Socket::new(socket))) }
+    pub(crate) fn new(socket: TcpStream, client: Client, slot: &ConnectionSlot) -> Self {
+        let (activity, connections) = (Arc::clone(&slot.activity), Arc::clone(&slot.connections));
+        let socket = Arc::new(Mutex::new(Socket::new(socket)));
+        Self { client, activity, key: slot.key, connections, socket }
     }
 
     /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
@@ -63,11 +62,11 @@ impl Connection {
         socket.has_ended() || socket.shutdown().is_err() || !self.activity.awaits_request()
     }
 
-    /// Waits until the answer has arrived. The sweep bounds the time.
+    /// Waits until the answer has arrived, unless places are scarce. The sweep bounds the time.
     pub async fn linger(&self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        while discarded < LINGER_BYTES {
+        while discarded < LINGER_BYTES && !self.connections.is_pressed(self.key) {
             let mut chunk = ReadBuf::uninit(&mut chunk);
             match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
@@ -92,8 +91,13 @@ impl Connection {
         self.activity.bind_to_client();
     }
 
-    /// Returns true if the server is shutting down: each answer ends its connection.
+    /// Makes the client a known one for this connection: strangers don't take its place any more.
+    pub fn make_known(&self) {
+        self.connections.make_known(self.key);
+    }
+
+    /// Returns true if each answer ends its connection: during the shutdown, and for strangers while places are scarce.
     pub fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
+        self.connections.closing.load(Ordering::Relaxed) || self.connections.is_pressed(self.key)
     }
 }

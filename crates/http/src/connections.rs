@@ -1,93 +1,147 @@
-//! The table of open connections: bounded, swept, and evicting an idle one of the client with the most.
+//! The places of one listener. A connection has its place until its memory and its descriptor are gone. Known clients
+//! have half of the places, all others the other half. When a half is full, the client that holds most of it loses
+//! one to the next.
 
 use crate::activity::{Activity, Order, Phase, Snapshot};
+use crate::connection_handle::Client;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::reclaim::{FAIR, Holders, Idle, oldest};
-use std::collections::BTreeMap;
+use crate::networks::{KnownClients, client_key};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The connections of one listener.
+/// Of a full burst, a stranger gets at most one place in this many.
+const SHARE_OF_BURST: usize = 8;
+
+/// The places of one listener.
+#[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
+    known: KnownClients,
     counts: ConnectionCounts,
     order: Order,
     /// The number of connections that were accepted so far.
     accepted: AtomicU64,
     table: Mutex<Table>,
+    /// True during the shutdown.
+    pub(crate) closing: AtomicBool,
     filled: Notify,
-    emptied: Notify,
+    left: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Table {
     next_key: u64,
     entries: BTreeMap<u64, Entry>,
-    holders: Holders,
-    /// The idle connections found by the last search; the next one to close is last.
-    to_evict: Vec<Idle>,
-    /// True if no connection gets a slot any more.
-    closed: bool,
 }
 
+#[derive(Debug)]
 struct Entry {
     client: IpAddr,
+    is_known: bool,
     activity: Arc<Activity>,
+    /// None until the connection has to wait for something.
     task: Option<AbortHandle>,
+    /// True if the connection was closed, and its memory and its descriptor are not free yet.
+    is_ending: bool,
     /// The state of the connection as the sweep first saw it, and when.
     seen: Option<(Snapshot, Instant)>,
 }
 
-/// A slot in the table. It is released when dropped, as by a task that ended, was aborted, or never ran.
+/// A place. It must be dropped after all else that a connection has.
+#[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     pub(crate) key: u64,
-    connections: Arc<Connections>,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) activity: Arc<Activity>,
 }
 
+/// The connections that are accepted together.
+#[derive(Debug, Default)]
+pub(crate) struct Burst {
+    /// True if more may wait in the accept queue. Time is scarce then, and a balancer's probe may be behind.
+    pub(crate) is_full: bool,
+    /// The number of connections of each stranger so far.
+    pub(crate) strangers: HashMap<IpAddr, usize>,
+}
+
 impl Connections {
-    pub(crate) fn new(limits: Limits, counts: ConnectionCounts) -> Self {
-        let (order, accepted, table, filled, emptied) = Default::default();
-        Self { limits, counts, order, accepted, table, filled, emptied }
+    pub(crate) fn new(limits: Limits, known: KnownClients, counts: ConnectionCounts) -> Self {
+        let (order, accepted, table, closing, filled, left) = Default::default();
+        Self { limits, known, counts, order, accepted, table, closing, filled, left }
     }
 
-    /// Takes a slot, and evicts another connection if none is free. Returns `None` if no other may be closed
-    /// for this client, or after the end.
-    pub(crate) fn enter(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionSlot> {
+    /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a connection that
+    /// must be closed unread.
+    pub(crate) async fn enter(self: &Arc<Self>, client: Client, burst: &mut Burst) -> Option<ConnectionSlot> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        let mut table = self.table();
-        if table.closed {
-            return None;
-        }
-        if table.entries.len() >= self.limits.connections && !self.evict(&mut table, Some(client)) {
+        let is_known = client.on_this_node || self.known.contains(client.address);
+        let client = client.address.to_canonical();
+        if !is_known && burst.exceeds_share(client, &self.limits)
+            || !self.make_room(client, is_known, burst.is_full)
+        {
             self.counts.refused.inc();
             return None;
         }
+        while self.table().half(is_known).count() >= self.limits.half() {
+            self.left.notified().await;
+        }
+        let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
+        let (task, is_ending, seen) = Default::default();
+        let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, is_ending, seen };
+        let mut table = self.table();
         let key = table.next_key;
         table.next_key += 1;
-        let client = table.holders.add(client, key);
-        let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
-        let entry = Entry { client, activity: Arc::clone(&activity), task: None, seen: None };
         table.entries.insert(key, entry);
-        debug_assert!(table.entries.len() <= self.limits.connections);
         self.counts.open.inc();
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
+    /// Returns true if a place is free for this client, or will be soon. In a full burst, a stranger only gets the
+    /// place of another one if it gains by it.
+    fn make_room(&self, client: IpAddr, is_known: bool, is_full: bool) -> bool {
+        let mut table = self.table();
+        if table.open(is_known).count() < self.limits.half() {
+            return true;
+        }
+        let holdings = table.holdings(is_known, Some(client));
+        let own = holdings.get(&client).copied().unwrap_or_default();
+        if is_full && !is_known && own > 1 && holdings.values().all(|held| *held <= own) {
+            return false;
+        }
+        self.evict(&mut table, is_known, Some(client))
+    }
+
+    fn evict(&self, table: &mut Table, is_known: bool, newcomer: Option<IpAddr>) -> bool {
+        let victim = table.victim(is_known, newcomer);
+        let evicted = victim.and_then(|key| table.entries.get_mut(&key)).map(Entry::close).is_some();
+        self.counts.evicted.inc_by(evicted.into());
+        evicted
+    }
+
     /// Names the task of a connection, which ends if the connection is closed.
     pub(crate) fn set_task(&self, key: u64, task: AbortHandle) {
-        match self.table().entries.get_mut(&key) {
-            Some(entry) => entry.task = Some(task),
-            // It has ended already, or was closed.
-            None => task.abort(),
+        // None if it has ended already.
+        if let Some(entry) = self.table().entries.get_mut(&key) {
+            entry.task = Some(task);
         }
         // Not in `enter`: a connection without a task ends before a sweep could close it.
         self.filled.notify_one();
+    }
+
+    /// Makes the client of a connection a known one, if known clients have a free place.
+    pub(crate) fn make_known(&self, key: u64) {
+        let mut table = self.table();
+        if table.half(true).count() < self.limits.half()
+            && let Some(entry) = table.entries.get_mut(&key)
+        {
+            entry.is_known = true;
+        }
     }
 
     /// Returns the number of connections accepted so far.
@@ -95,17 +149,17 @@ impl Connections {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Closes one idle connection to free its file descriptor. Returns false if there is none.
-    pub(crate) fn evict_one(&self) -> bool {
-        self.evict(&mut self.table(), None)
+    /// Returns true if the connection is a stranger's, and strangers hold more than three quarters of their places.
+    pub(crate) fn is_pressed(&self, key: u64) -> bool {
+        let table = self.table();
+        table.half(false).count() * 4 > self.limits.half() * 3
+            && table.entries.get(&key).is_some_and(|entry| !entry.is_known)
     }
 
-    fn evict(&self, table: &mut Table, newcomer: Option<IpAddr>) -> bool {
-        let busy = |table: &Table| newcomer.and_then(|newcomer| table.holders.yields_to(newcomer));
-        let Some(key) = table.next_to_evict().or_else(|| busy(table)) else { return false };
-        self.remove(table, key);
-        self.counts.evicted.inc();
-        true
+    /// Closes a connection to free its file descriptor. Returns false if there is none.
+    pub(crate) fn evict_one(&self) -> bool {
+        let mut table = self.table();
+        self.evict(&mut table, false, None) || self.evict(&mut table, true, None)
     }
 
     /// Closes the connections whose clients exceed a timeout.
@@ -118,39 +172,15 @@ impl Connections {
         self.close_where(|entry| entry.activity.phase() == Phase::Idle);
     }
 
-    /// Closes all connections, also future ones, and returns the number of open ones.
+    /// Closes all connections, and returns the number of open ones.
     pub(crate) fn close_all(&self) -> usize {
-        self.table().closed = true;
         self.close_where(|_| true)
     }
 
-    fn close_where(&self, mut doomed: impl FnMut(&mut Entry) -> bool) -> usize {
+    fn close_where(&self, mut should_close: impl FnMut(&mut Entry) -> bool) -> usize {
         let mut table = self.table();
-        let found = table.entries.iter_mut().filter_map(|(key, entry)| doomed(entry).then_some(*key));
-        let keys: Vec<u64> = found.collect();
-        for key in &keys {
-            self.remove(&mut table, *key);
-        }
-        keys.len()
-    }
-
-    /// Removes a connection from the table and closes it.
-    fn remove(&self, table: &mut Table, key: u64) {
-        if let Some(task) = self.leave(table, key) {
-            // The runtime drops the task later, never inside this call.
-            task.abort();
-        }
-    }
-
-    /// Takes a connection out of the table, and returns its task.
-    fn leave(&self, table: &mut Table, key: u64) -> Option<AbortHandle> {
-        let entry = table.entries.remove(&key)?;
-        table.holders.remove(entry.client, key);
-        self.counts.open.dec();
-        if table.entries.is_empty() {
-            self.emptied.notify_one();
-        }
-        entry.task
+        let open = table.entries.values_mut().filter(|entry| entry.is_open());
+        open.filter_map(|entry| should_close(entry).then(|| entry.close())).count()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -165,7 +195,7 @@ impl Connections {
 
     pub(crate) async fn emptied(&self) {
         while !self.is_empty() {
-            self.emptied.notified().await;
+            self.left.notified().await;
         }
     }
 
@@ -176,6 +206,20 @@ impl Connections {
 }
 
 impl Entry {
+    /// Returns true if the connection waits for something, and was not closed.
+    fn is_open(&self) -> bool {
+        self.task.is_some() && !self.is_ending
+    }
+
+    /// Closes the connection, which keeps its place until the runtime has dropped its task.
+    fn close(&mut self) {
+        self.is_ending = true;
+        if let Some(task) = &self.task {
+            // The runtime drops the task later, never inside this call.
+            task.abort();
+        }
+    }
+
     /// Returns true if the connection has been in one state for too long.
     fn is_late(&mut self, now: Instant, limits: &Limits) -> bool {
         let state = self.activity.snapshot();
@@ -198,62 +242,59 @@ impl Entry {
 }
 
 impl Table {
-    /// Returns the next connection to close: the first of the last search that is still idle, else of a new
-    /// search. `None` if all are busy.
-    fn next_to_evict(&mut self) -> Option<u64> {
-        self.pop_idle().or_else(|| {
-            self.to_evict = self.find_idle();
-            self.pop_idle()
-        })
+    /// Returns the connections that have a place of known clients, or one of strangers.
+    fn half(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        let half = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
+        half.map(|(key, entry)| (*key, entry))
     }
 
-    fn pop_idle(&mut self) -> Option<u64> {
-        while let Some(Idle { order, key }) = self.to_evict.pop() {
-            let Some(entry) = self.entries.get(&key) else { continue };
-            if !self.holders.is_among_the_largest(entry.client) {
-                self.to_evict.clear();
-                return None;
-            }
-            // A different order means that the connection was busy in between.
-            if entry.activity.phase() != Phase::Busy && entry.activity.since() == order {
-                return Some(key);
-            }
-        }
-        None
+    fn open(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        self.half(is_known).filter(|(_, entry)| entry.is_open())
     }
 
-    /// Searches the connections of the client that holds most, then those of the next client if all are busy.
-    /// Searches all connections if no client holds more than a few.
-    fn find_idle(&self) -> Vec<Idle> {
-        let many = self.holders.largest_first().take_while(|(count, _)| *count > FAIR);
-        for (_, keys) in many {
-            let idle = self.idle(keys.iter().copied());
-            if !idle.is_empty() {
-                return idle;
+    /// Returns the number of connections of each client, and of each IPv6 /64.
+    fn holdings(&self, is_known: bool, newcomer: Option<IpAddr>) -> HashMap<IpAddr, usize> {
+        let mut holdings = HashMap::new();
+        for client in self.open(is_known).map(|(_, entry)| entry.client).chain(newcomer) {
+            *holdings.entry(client).or_default() += 1;
+            if client.is_ipv6() {
+                *holdings.entry(client_key(client)).or_default() += 1;
             }
         }
-        self.idle(self.entries.keys().copied())
+        holdings
     }
 
-    fn idle(&self, keys: impl Iterator<Item = u64>) -> Vec<Idle> {
-        let (mut new, mut kept) = (Vec::new(), Vec::new());
-        for (key, entry) in keys.filter_map(|key| Some((key, self.entries.get(&key)?))) {
-            let idle = Idle { order: entry.activity.since(), key };
-            match entry.activity.phase() {
-                Phase::Busy => {}
-                Phase::New => new.push(idle),
-                Phase::Reading | Phase::Idle => kept.push(idle),
-            }
-        }
-        oldest(new, kept)
+    /// Chooses the connection to close: of the network that holds most, of the client in it that holds most, the one
+    /// that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
+    /// a client chooses what its connections do, so that protects none.
+    fn victim(&self, is_known: bool, newcomer: Option<IpAddr>) -> Option<u64> {
+        let holdings = self.holdings(is_known, newcomer);
+        let held = |client| holdings.get(&client);
+        // The last of equals counts.
+        let by_age = self.open(is_known).rev().map(|(_, entry)| entry.client);
+        let most = by_age.max_by_key(|client| (held(client_key(*client)), held(*client)))?;
+        let own = self.open(is_known).filter(|(_, entry)| entry.client == most);
+        own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.since()))
+            .map(|(key, _)| key)
+    }
+}
+
+impl Burst {
+    /// Returns true if the stranger has its share of a full burst.
+    fn exceeds_share(&mut self, client: IpAddr, limits: &Limits) -> bool {
+        let own = self.strangers.entry(client_key(client)).or_default();
+        *own += 1;
+        self.is_full && *own > limits.burst().div_ceil(SHARE_OF_BURST)
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let task = self.connections.leave(&mut self.connections.table(), self.key);
+        let entry = self.connections.table().entries.remove(&self.key);
+        self.connections.counts.open.dec();
+        self.connections.left.notify_one();
         // Released only after the lock.
-        drop(task);
+        drop(entry);
     }
 }
 

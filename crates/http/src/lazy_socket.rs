@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 /// The number of bytes that the first read takes: more than a load balancer's request has.
 const CHUNK: usize = 2048;
 
-/// The most bytes that are read ahead while the client of a request is watched.
-const MAX_AHEAD: usize = 8 * 1024;
+/// The most bytes that are read ahead while the client of a request is watched. Its end could not be seen behind more.
+const MAX_AHEAD: usize = CHUNK;
 
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -65,7 +65,8 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Resolves when the client has ended its side or reset the connection. Keeps the bytes that it reads.
+    /// Resolves when the client has ended its side, has reset the connection, or sends too much. Keeps the bytes that
+    /// it reads.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended && self.ahead.len() < MAX_AHEAD {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
@@ -75,7 +76,7 @@ impl Socket {
                 _ => self.ended = true,
             }
         }
-        if self.ended { Poll::Ready(()) } else { Poll::Pending }
+        Poll::Ready(())
     }
 
     /// Tries to send before it asks the reactor, even if registered. After a body or a head that hyper

@@ -49,7 +49,6 @@ mod metrics_format;
 mod networks;
 mod port_owner;
 mod rare_lines;
-mod reclaim;
 mod requests;
 mod server;
 
@@ -60,7 +59,7 @@ pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
-pub use networks::{Networks, client_key};
+pub use networks::{KnownClients, Networks, client_key};
 pub use rare_lines::RareLines;
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of connections; one more evicts an idle connection of the client that holds most.
+    /// The maximum number of connections: those that are accepted together, and two halves, one for known clients.
     pub connections: usize,
     /// The time that a client may take to send the head of a request, from its first byte or from the start
     /// of the connection. The sweep looks for late clients about once a second, so a connection lives up to
@@ -25,7 +25,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1024,
+            connections: 512,
             header_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
             // The default of nginx, longer than the probe interval of any load balancer.
@@ -34,6 +34,10 @@ impl Default for Limits {
         }
     }
 }
+
+/// The connections that are accepted before the first of them is served. If as many are there, a balancer's probe may be
+/// behind them.
+const MOST_OF_BURST: usize = 128;
 
 /// Descriptors that are reserved for watches, local checks and files: a dozen when idle, and one or two for
 /// each running check. If there are few descriptors, half of them are reserved.
@@ -62,6 +66,16 @@ impl Limits {
             );
         }
         Self { connections, ..self }
+    }
+
+    /// Returns the number of connections that are accepted together.
+    pub(crate) fn burst(&self) -> usize {
+        (self.connections / 4).clamp(1, MOST_OF_BURST)
+    }
+
+    /// Returns the number of places of known clients, and that of all others.
+    pub(crate) fn half(&self) -> usize {
+        (self.connections.saturating_sub(self.burst()) / 2).max(1)
     }
 
     /// Returns the interval of the sweep: precise enough for the shortest timeout, and at most once a second,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// The length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
 
 /// The kernel's buffer for one connection in each direction, in bytes; the kernel doubles it for its
 /// bookkeeping. A head has 8 KiB at most, and longer answers are sent in pieces. By default Linux grows a

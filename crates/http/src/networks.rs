@@ -3,6 +3,7 @@
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A list of client networks; an empty list means all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,29 @@ impl Networks {
     pub fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
+    }
+}
+
+/// The clients that have places of their own, besides those on this node. Clones share the list.
+#[derive(Clone, Debug, Default)]
+pub struct KnownClients(Arc<RwLock<Networks>>);
+
+impl KnownClients {
+    /// Replaces the list; an empty one means no clients.
+    pub fn set(&self, networks: Networks) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = networks;
+    }
+
+    /// Returns true if the list contains this address.
+    pub fn contains(&self, client: IpAddr) -> bool {
+        let networks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        !networks.is_everybody() && networks.contains(client)
+    }
+}
+
+impl FromIterator<IpAddr> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
+        Self(addresses.into_iter().map(|address| address.to_canonical().into()).collect())
     }
 }
 

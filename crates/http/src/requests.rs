@@ -23,6 +23,9 @@ use tokio::task::yield_now;
 /// smallest buffer.
 const MAX_HEAD_BYTES: usize = 8192;
 
+/// The most headers of a request. hyper keeps a map of this size for each connection.
+const MAX_HEADERS: usize = 64;
+
 static CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// Answers the requests of a port.
@@ -98,6 +101,7 @@ where
     // one; the sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
     http.header_read_timeout(None)
         .half_close(true)
+        .max_headers(MAX_HEADERS)
         .max_header_size(MAX_HEAD_BYTES)
         .max_buf_size(MAX_HEAD_BYTES);
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));

@@ -3,19 +3,20 @@
 use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::{Client, Connection};
-use crate::connections::Connections;
+use crate::connections::{Burst, ConnectionSlot, Connections};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
-use crate::networks::Networks;
+use crate::networks::{KnownClients, Networks};
 use crate::requests::Protocol;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{io, mem};
@@ -31,15 +32,13 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 /// The interval of checks of the accept queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The connections that are accepted in a row while the others wait. A balancer's probe may be behind a burst
-/// of them, so there is no pause after each.
-const MOST_IN_A_ROW: usize = 64;
-
 /// The options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
     /// The clients that are answered. Clients on this node always are.
     pub allow_from: Networks,
+    /// The clients with places of their own.
+    pub known: KnownClients,
     /// The limits on one client's use of resources.
     pub limits: Limits,
     /// The counters of connections.
@@ -66,21 +65,22 @@ pub async fn serve<P: Protocol>(
     };
     let acceptor = Acceptor::new(socket)?;
     let server = Server::new(protocol, options);
+    let mut accepted = VecDeque::new();
     let served = async {
         tokio::select! {
             biased;
             () = shutdown => {}
-            never = server.accept(&acceptor) => match never {},
+            never = server.accept(&acceptor, &mut accepted) => match never {},
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
-        server.closing.store(true, Ordering::Relaxed);
+        server.connections.closing.store(true, Ordering::Relaxed);
         tokio::select! {
             biased;
             () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
-            never = server.accept(&acceptor) => match never {},
+            never = server.accept(&acceptor, &mut accepted) => match never {},
         }
         // The kernel resets what is left in the accept queue.
-        drop(acceptor);
+        drop((acceptor, accepted));
         server.drain(deadline).await;
     };
     tokio::select! {
@@ -94,58 +94,59 @@ struct Server<P> {
     admission: Admission,
     limits: Limits,
     connections: Arc<Connections>,
-    closing: Arc<AtomicBool>,
 }
 
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
-        let ServeOptions { allow_from, limits, counts } = options;
+        let ServeOptions { allow_from, known, limits, counts } = options;
         let admission = Admission::new(allow_from, counts.clone());
-        let connections = Arc::new(Connections::new(limits, counts));
-        Self { protocol, admission, limits, connections, closing: Arc::default() }
+        let connections = Arc::new(Connections::new(limits, known, counts));
+        Self { protocol, admission, limits, connections }
     }
 
-    /// Accepts connections until the future is dropped.
-    async fn accept(&self, acceptor: &Acceptor) -> Infallible {
-        let mut backoff = AcceptBackoff::new();
-        let mut in_a_row = 0;
+    /// Accepts connections until the future is dropped; those that are not served yet stay in `accepted`.
+    async fn accept(&self, acceptor: &Acceptor, accepted: &mut VecDeque<(TcpStream, IpAddr)>) -> Infallible {
+        let (mut backoff, mut next) = (AcceptBackoff::new(), None);
         loop {
-            match acceptor.accept().await {
-                Ok((socket, address)) => {
-                    if let Some(client) = self.admission.admit(&socket, address) {
-                        self.serve(socket, client);
-                    }
-                }
-                Err(error) => {
-                    self.pause(acceptor, &error, &mut backoff).await;
-                    continue;
+            let mut burst = Burst { is_full: accepted.len() == self.limits.burst(), ..Burst::default() };
+            while let Some((socket, address)) = accepted.pop_front() {
+                if let Some(client) = self.admission.admit(&socket, address)
+                    && let Some(slot) = self.connections.enter(client, &mut burst).await
+                {
+                    self.serve(socket, client, slot);
                 }
             }
-            if backoff.succeeded(Instant::now) {
-                tracing::info!("accepting connections again");
+            if let Some(Err(error)) = next {
+                self.pause(acceptor, &error, &mut backoff).await;
             }
-            in_a_row += 1;
-            // A flood must not keep the accepted connections waiting, nor evict them before they are read.
-            if in_a_row == MOST_IN_A_ROW {
-                in_a_row = 0;
+            // A flood must not keep the accepted connections waiting.
+            if burst.is_full {
                 yield_to_connections().await;
+            }
+            next = Some(acceptor.accept().await);
+            while let Some(Ok(connection)) = next {
+                accepted.push_back(connection);
+                next = if accepted.len() < self.limits.burst() { acceptor.accept_queued() } else { None };
+            }
+            if !accepted.is_empty() && backoff.succeeded(Instant::now) {
+                tracing::info!("accepting connections again");
             }
         }
     }
 
     /// Serves a connection at once if its request is there already, else in a task.
-    fn serve(&self, socket: TcpStream, client: Client) {
-        let Some(slot) = self.connections.enter(client.address) else { return };
-        let connection =
-            Connection::new(socket, client, Arc::clone(&slot.activity), Arc::clone(&self.closing));
+    fn serve(&self, socket: TcpStream, client: Client, slot: ConnectionSlot) {
+        let connection = Connection::new(socket, client, &slot);
         let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.
         let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
         if !matches!(first, Ok(Poll::Pending)) {
-            return;
+            // The place is free when all else is gone.
+            return drop((served, slot));
         }
         let key = slot.key;
+        // An aborted task drops the connection first, too.
         let task = tokio::spawn(async move {
             served.await;
             drop(slot);
@@ -221,7 +222,8 @@ impl<P: Protocol> Server<P> {
         if cut > 0 {
             tracing::warn!(connections = cut, "closed connections that did not end in time");
         }
-        debug_assert!(self.connections.is_empty());
+        // The runtime drops their tasks at once.
+        self.connections.emptied().await;
     }
 }
 

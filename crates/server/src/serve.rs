@@ -47,7 +47,8 @@ async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     app.limit_waiting(options.limits.connections);
-    let options = ServeOptions { counts: app.metrics.connections.clone(), ..options };
+    let (counts, known) = (app.metrics.connections.clone(), app.probers.known.clone());
+    let options = ServeOptions { counts, known, ..options };
     let shutdown = async {
         shutdown.await;
         app.close();
@@ -73,6 +74,10 @@ impl Handler for AppHandler {
         if Route::of(request.method(), request.uri().path()) == Route::Wait {
             // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
+            if self.app.is_pod(connection.client.address) {
+                // A flood of strangers must not end the hooks of this node's pods.
+                connection.make_known();
+            }
         }
         let client = connection.client;
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());

@@ -1,217 +1,242 @@
-//! Attacks of strangers on a port.
+//! Attacks of strangers on a port. Each of their connections is opened again as soon as the server has closed it.
 
-use nodegate_testbed::http::{is_closed, read_answer};
-use socket2::{Domain, Socket, Type};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use nodegate_testbed::process::allow_descriptors;
+use std::future::pending;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
 
-/// The longest time that an attacker waits for anything.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// More descriptors than the strangers have connections.
+const DESCRIPTORS: u64 = 14_000;
+/// The number of a row's connections.
+const CONNECTIONS: usize = 1300;
+/// The longest time that a stranger waits for the kernel to connect it.
+const CONNECT: Duration = Duration::from_secs(5);
 
-/// A set of strangers, each at an address of its own; dropping it stops them.
-pub(crate) struct Attack {
-    stop: Arc<AtomicBool>,
-    asked: Arc<AtomicU64>,
-    began: Instant,
-    threads: Vec<JoinHandle<()>>,
+/// The addresses of the strangers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// So many IPv4 addresses.
+    V4(usize),
+    /// So many /64 networks of one host.
+    Networks(usize),
+    /// One address in the /64 of the balancer.
+    Beside,
 }
 
-/// One of the strangers.
-pub(crate) struct Stranger {
-    number: u8,
-    to: SocketAddr,
-    stop: Arc<AtomicBool>,
-    asked: Arc<AtomicU64>,
+impl From {
+    /// Returns the address of the connection with this number.
+    fn address(self, number: usize) -> IpAddr {
+        match self {
+            Self::V4(count) => {
+                let [.., high, low] = (number % count + 1).to_be_bytes();
+                Ipv4Addr::new(10, 9, high, low).into()
+            }
+            Self::Networks(count) => {
+                let network = u16::try_from(number % count + 1).unwrap();
+                Ipv6Addr::new(0xfd09, 0, 0, network, 0, 0, 0, 7).into()
+            }
+            Self::Beside => Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 7).into(),
+        }
+    }
+
+    pub(crate) fn is_v6(self) -> bool {
+        !matches!(self, Self::V4(_))
+    }
+}
+
+impl std::fmt::Display for From {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::V4(count) => write!(f, "{count}"),
+            Self::Networks(count) => write!(f, "{count} /64"),
+            Self::Beside => f.write_str("1 in the balancer's /64"),
+        }
+    }
+}
+
+/// What a stranger does on a connection after its first bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    /// Reads nothing, and waits until the server closes the connection.
+    Holds,
+    /// Reads until the end.
+    Reads,
+    /// Sends these bytes again and again.
+    Repeats(&'static str, Duration),
+    /// Ends its side, and reads.
+    EndsItsSide,
+    /// Closes the connection.
+    Leaves,
+    /// Resets the connection.
+    Resets,
+}
+
+/// A kind of attack: its name, and what it does.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    first: fn() -> String,
+    then: Then,
+}
+
+const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+const WAIT: &str = "GET /wait?for=ready&timeout=600 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+const fn kind(name: &'static str, first: fn() -> String, then: Then) -> Kind {
+    Kind { name, first, then }
+}
+
+pub(crate) const KINDS: [Kind; 24] = [
+    kind("none, for comparison", String::new, Then::Leaves),
+    kind("/wait and 30 kB more", || WAIT.to_owned() + "GET /" + &"x".repeat(30_000), Then::Holds),
+    kind(
+        "95 headers of an unfinished head",
+        || format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(95)),
+        Then::Holds,
+    ),
+    kind("95 headers", || format!("{WAIT}GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(95)), Then::Holds),
+    kind("HTTP/2", || "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned() + &"\0".repeat(900), Then::Holds),
+    kind("kept", || HEALTH.to_owned(), Then::Holds),
+    kind(
+        "endless POST",
+        || "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n".to_owned(),
+        Then::Repeats(BODY, Duration::ZERO),
+    ),
+    kind("pipelines, unread", || HEALTH.repeat(2000), Then::Holds),
+    kind("pipelines, read", || HEALTH.repeat(200), Then::Reads),
+    kind(
+        "second head over 8 KiB",
+        || format!("{HEALTH}GET / HTTP/1.1\r\na: {}", "x".repeat(9000)),
+        Then::Holds,
+    ),
+    kind("2,000 tiny headers", || format!("GET / HTTP/1.1\r\n{}\r\n", "a:\r\n".repeat(2000)), Then::Holds),
+    kind("/wait and 20 kB more, then gone", || WAIT.to_owned() + &"x".repeat(20_000), Then::Leaves),
+    kind("silent", String::new, Then::Holds),
+    kind("a byte of a head now and then", String::new, Then::Repeats("a", Duration::from_millis(500))),
+    kind("opened and closed", String::new, Then::Leaves),
+    kind("opened and reset", || "GET".to_owned(), Then::Resets),
+    kind("unfinished PROXY headers", || "PROXY TCP4 10.0.0.1 ".to_owned(), Then::Holds),
+    kind("TLS hellos", || "\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned() + &"\0".repeat(512), Then::Reads),
+    kind("large answers, unread", || "GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16), Then::Holds),
+    kind("/metrics, read", || "GET /metrics HTTP/1.0\r\n\r\n".to_owned(), Then::Reads),
+    kind("half-closed /wait", || WAIT.to_owned(), Then::EndsItsSide),
+    kind("requests without a version", || "GET /\r\n".to_owned(), Then::Reads),
+    kind(
+        "endless chunks",
+        || "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+        Then::Repeats("1\r\na\r\n", Duration::from_millis(1)),
+    ),
+    kind("long names of probers", names, Then::Reads),
+];
+
+const BODY: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+
+/// Returns the probe request of a prober with a name that is as long as a header can be.
+fn names() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let (name, ballast) = (number % 128, "x".repeat(if number.is_multiple_of(2) { 6000 } else { 400 }));
+    format!(
+        "GET /health?{number} HTTP/1.0\r\nX-Haproxy-Server-State: UP 2/3; name={ballast}/s{name}; node=lb\r\n\r\n"
+    )
+}
+
+/// An attack that goes on until it is dropped.
+pub(crate) struct Attack {
+    opened: Arc<AtomicU64>,
+    began: Instant,
+    runtime: Option<Runtime>,
 }
 
 impl Attack {
-    pub(crate) fn start(
-        to: SocketAddr,
-        strangers: u8,
-        act: impl Fn(&Stranger) + Send + Clone + 'static,
-    ) -> Self {
-        let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let begin = |number| {
-            let stranger = Stranger { number, to, stop: Arc::clone(&stop), asked: Arc::clone(&asked) };
-            let act = act.clone();
-            thread::spawn(move || act(&stranger))
-        };
-        let threads = (1..=strangers).map(begin).collect();
-        Self { stop, asked, began: Instant::now(), threads }
+    pub(crate) fn start(kind: &'static Kind, from: From, to: SocketAddr) -> Self {
+        allow_descriptors(DESCRIPTORS);
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let opened = Arc::<AtomicU64>::default();
+        let connections = if kind.name.starts_with("none") { 0 } else { CONNECTIONS };
+        for number in 0..connections {
+            let opened = Arc::clone(&opened);
+            runtime.spawn(async move {
+                loop {
+                    if let Ok(Ok(stream)) = timeout(CONNECT, connect(from.address(number), to)).await {
+                        opened.fetch_add(1, Ordering::Relaxed);
+                        kind.play(stream).await;
+                    }
+                    // A machine of its own would take as long for the way.
+                    sleep(Duration::from_millis(1)).await;
+                }
+            });
+        }
+        Self { opened, began: Instant::now(), runtime: Some(runtime) }
     }
 
-    /// Returns the requests per second that they have sent.
+    /// Returns the connections per second that were opened.
     #[expect(clippy::cast_precision_loss, reason = "millions at most")]
     pub(crate) fn rate(&self) -> f64 {
-        self.asked.load(Ordering::Relaxed) as f64 / self.began.elapsed().as_secs_f64()
+        self.opened.load(Ordering::Relaxed) as f64 / self.began.elapsed().as_secs_f64()
     }
 }
 
 impl Drop for Attack {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.runtime.take().unwrap().shutdown_timeout(Duration::from_secs(10));
     }
 }
 
-impl Stranger {
-    fn goes_on(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
-    }
+/// Connects from an address of the network.
+pub(crate) async fn connect(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = if to.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
+    socket.bind((from, 0).into())?;
+    socket.connect(to).await
+}
 
-    fn asked(&self, count: u64) {
-        self.asked.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// Connects from the stranger's own address.
-    fn connect(&self) -> io::Result<TcpStream> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into())?;
-        socket.connect_timeout(&self.to.into(), TIMEOUT)?;
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(stream)
-    }
-
-    /// Sends one request on a connection of its own and reads the answer.
-    fn ask(&self, head: &str) {
-        self.asked(1);
-        let Ok(mut stream) = self.connect() else { return };
-        if stream.write_all(head.as_bytes()).is_ok() {
-            let _ = stream.read_to_end(&mut Vec::new());
+impl Kind {
+    /// Plays a connection to its end.
+    async fn play(&self, mut stream: TcpStream) {
+        let first = (self.first)();
+        let mut buffer = [0; 4096];
+        if let Then::Holds = self.then {
+            let (read, mut write) = stream.split();
+            let sends = async {
+                let _ = write.write_all(first.as_bytes()).await;
+                pending::<()>().await;
+            };
+            return tokio::select! { () = sends => {}, () = closed(read.as_ref()) => {} };
         }
-    }
-
-    /// Runs `act` at this rate per second, unless it takes longer.
-    fn at(&self, rate: u32, mut act: impl FnMut(u64)) {
-        let every = Duration::from_secs(1) / rate;
-        let mut due = Instant::now();
-        for number in 0.. {
-            if !self.goes_on() {
+        if stream.write_all(first.as_bytes()).await.is_err() {
+            return;
+        }
+        match self.then {
+            Then::Holds | Then::Leaves => {
                 return;
             }
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-            act(number);
-            due = (due + every).max(Instant::now());
-        }
-    }
-}
-
-/// Requests the status on this number of connections, and reads nothing.
-pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
-    let requests = "GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
-    let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
-    while stranger.goes_on() {
-        for slot in &mut held {
-            // Peeks without reading: the attack is not to read.
-            let gone = slot.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
-            if gone && let Ok(mut stream) = stranger.connect() {
-                let _ = stream.write_all(requests.as_bytes());
-                let _ = stream.set_nonblocking(true);
-                stranger.asked(16);
-                *slot = Some(stream);
+            Then::Reads => {}
+            Then::Resets => return drop(stream.set_zero_linger()),
+            Then::EndsItsSide => drop(stream.shutdown().await),
+            Then::Repeats(bytes, pause) => {
+                while stream.write_all(bytes.as_bytes()).await.is_ok() {
+                    sleep(pause).await;
+                }
+                return;
             }
         }
-        thread::sleep(Duration::from_millis(50));
+        while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
     }
 }
 
-/// Uses as many prober names as an address may have, each as long as a header can be, and sometimes requests
-/// the status.
-pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |number| {
-        let (name, address) = (number % 128, stranger.number);
-        let ballast = "x".repeat(if number % 2 == 0 { 6000 } else { 400 });
-        stranger.ask(&format!(
-            "GET /health?{number} HTTP/1.0\r\nX-Haproxy-Server-State: UP 2/3; name={ballast}/s{name}; node=lb{address}\r\n\r\n"
-        ));
-        if number % 16 == 0 {
-            stranger.ask("GET /status.json?pretty HTTP/1.0\r\n\r\n");
+/// Waits until the server has closed the connection. Reads nothing: that is the attack.
+async fn closed(stream: &TcpStream) {
+    while let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await {
+        if ready.is_read_closed() || ready.is_error() {
+            return;
         }
-    });
-}
-
-/// Sends one HEAD request for the status after the other, without waiting for an answer.
-pub(crate) fn pipelines_heads(stranger: &Stranger) {
-    let requests = "HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
-    let mut buffer = vec![0; 1 << 16];
-    while stranger.goes_on() {
-        let Ok(mut stream) = stranger.connect() else { continue };
-        if stream.set_nonblocking(true).is_err() {
-            continue;
-        }
-        let mut sent = 0;
-        while stranger.goes_on() {
-            let wrote = match stream.write(&requests.as_bytes()[sent % requests.len()..]) {
-                Ok(wrote) => wrote,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-                Err(_) => break,
-            };
-            sent += wrote;
-            match stream.read(&mut buffer) {
-                Ok(0) => break,
-                // Counts answers, because requests in the attacker's own buffers are no load.
-                Ok(read) => stranger.asked(
-                    buffer[..read]
-                        .split(|byte| *byte == b'\n')
-                        .filter(|line| line.starts_with(b"HTTP/1.1 "))
-                        .count() as u64,
-                ),
-                Err(error) if error.kind() != ErrorKind::WouldBlock => break,
-                _ if wrote == 0 => thread::sleep(Duration::from_millis(1)),
-                _ => {}
-            }
-        }
-    }
-}
-
-/// Keeps this number of connections busy: sends a request on all of them, and then reads all answers.
-pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
-    let request = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut held: Vec<TcpStream> = Vec::new();
-    while stranger.goes_on() {
-        while held.len() < connections && stranger.goes_on() {
-            held.extend(stranger.connect());
-        }
-        for stream in &mut held {
-            stranger.asked(1);
-            let _ = stream.write_all(request.as_bytes());
-        }
-        held.retain_mut(|stream| matches!(read_answer(stream), Ok(Some(_))) && !is_closed_now(stream));
-    }
-}
-
-fn is_closed_now(stream: &mut TcpStream) -> bool {
-    let closed = is_closed(stream);
-    closed || stream.set_nonblocking(false).is_err()
-}
-
-/// Sends a different request on each connection.
-pub(crate) fn sends_new_queries(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |number| {
-        stranger.ask(&format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number));
-    });
-}
-
-/// Holds this number of connections. Every fourth stranger sends a byte of an endless head on each again and again, the
-/// others send nothing.
-pub(crate) fn sends_slowly(stranger: &Stranger, connections: usize) {
-    let mut held: Vec<TcpStream> = Vec::new();
-    while stranger.goes_on() {
-        while held.len() < connections && stranger.goes_on() {
-            stranger.asked(1);
-            held.extend(stranger.connect());
-        }
-        held.retain_mut(|stream| {
-            !is_closed(stream) && (!stranger.number.is_multiple_of(4) || stream.write_all(b"a").is_ok())
-        });
-        thread::sleep(Duration::from_millis(100));
+        // Waits for the next event.
+        let _ = stream.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
     }
 }

@@ -1,43 +1,51 @@
-//! A load balancer that probes five times a second, on a new connection each time, and as often on a kept
-//! one.
+//! A load balancer that probes five times a second, on a new connection each time and as often on a kept one, and the
+//! kubelet, which asks the program for its own health.
 
-use nodegate_testbed::http::{connect, read_answer};
+use nodegate_testbed::http::read_answer;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
+use socket2::{Domain, Socket, Type};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The rate on either kind of connection.
+/// The rate of each kind.
 const PROBES_A_SECOND: u32 = 5;
+/// The longest time that a probe may take, as long as that of most balancers.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The probers on new connections and on the kept one.
-pub(crate) struct Balancer([Prober; 2]);
+/// The probers: on new connections, on the kept one, and the kubelet.
+pub(crate) struct Balancer([Prober; 3]);
 
 /// The results of its probes.
+#[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) probes: usize,
     /// The results other than an answer, including the end of a kept connection.
     pub(crate) failed: Vec<String>,
-    /// On new connections, and on the kept one.
-    pub(crate) slowest: [Duration; 2],
+    /// On new connections, on the kept one, and of the kubelet.
+    pub(crate) slowest: [Duration; 3],
 }
 
 impl Balancer {
-    pub(crate) fn start(agent: SocketAddr) -> Self {
-        let reconnecting = |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, "close")));
+    /// Starts a balancer at this address that requests `path`.
+    pub(crate) fn start(from: IpAddr, to: SocketAddr, path: &'static str) -> Self {
+        let new = move |from, path: &'static str| {
+            move |to| saw(connect(from, to).and_then(|mut stream| ask(&mut stream, path, "close")))
+        };
         let connection = Arc::new(Mutex::new(None));
         let on_the_kept = move |to| {
             let mut kept = connection.lock().unwrap();
-            let answered = kept.take().map_or_else(|| connect(to), Ok).and_then(|mut stream| {
-                let status = ask(&mut stream, "keep-alive")?;
+            let answered = kept.take().map_or_else(|| connect(from, to), Ok).and_then(|mut stream| {
+                let status = ask(&mut stream, path, "keep-alive")?;
                 *kept = Some(stream);
                 Ok(status)
             });
             saw(answered)
         };
-        let new = Prober::start(agent, reconnecting, PROBES_A_SECOND, 1);
-        Self([new, Prober::start(agent, on_the_kept, PROBES_A_SECOND, 1)])
+        let start = |ask| Prober::start(to, ask, PROBES_A_SECOND, 1);
+        let kubelet = Prober::start(to, new(to.ip(), "/livez"), PROBES_A_SECOND, 1);
+        Self([start(new(from, path)), Prober::start(to, on_the_kept, PROBES_A_SECOND, 1), kubelet])
     }
 
     /// Waits for this number of probes of each kind.
@@ -45,18 +53,24 @@ impl Balancer {
         self.0.iter().for_each(|prober| prober.wait(count));
     }
 
-    /// Ends it, and returns the results of its probes.
-    pub(crate) fn end(self) -> Seen {
-        let kinds = self.0.map(|mut prober| {
-            prober.stop();
-            prober.probes()
-        });
+    /// Returns the results of the probes since the last call.
+    pub(crate) fn take(&self) -> Seen {
+        let kinds = self.0.each_ref().map(Prober::take);
         let slowest = |probes: &Vec<Probe>| probes.iter().map(|probe| probe.answered - probe.sent).max();
         let slowest = kinds.each_ref().map(|probes| slowest(probes).unwrap_or_default());
         let probes = kinds.concat();
         let failed = probes.iter().filter(|probe| !matches!(probe.saw, Saw::Answer(200, _)));
         Seen { probes: probes.len(), failed: failed.map(Probe::result).collect(), slowest }
     }
+}
+
+fn connect(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect_timeout(&to.into(), TIMEOUT)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    Ok(stream)
 }
 
 fn saw(answered: io::Result<u16>) -> Saw {
@@ -66,8 +80,8 @@ fn saw(answered: io::Result<u16>) -> Saw {
     }
 }
 
-fn ask(stream: &mut TcpStream, connection: &str) -> io::Result<u16> {
-    let request = format!("GET /health HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
+fn ask(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<u16> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let reply = read_answer(stream)?.ok_or_else(|| io::Error::other("closed without an answer"))?;
     Ok(reply.status)

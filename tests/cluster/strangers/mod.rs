@@ -1,18 +1,21 @@
-//! Strangers: a program in a cgroup with the limits of its manifest, a load balancer that probes it, and an attacker.
-//! No probe may fail or get a late answer, and the program must not end.
+//! Strangers: a program in a cgroup with the limits of its manifest, a load balancer that probes it, the kubelet, and an
+//! attacker. No probe may fail or get a late answer, and the program must not end.
 
-// `make faults` runs each attack for a minute against optimised programs; as tests they take some seconds.
+// `make faults` plays the whole table against an optimised agent; as tests, some rows take some seconds.
 
 mod attacks;
 mod balancer;
 mod group;
 
-use attacks::{Attack, Stranger};
+use attacks::{Attack, From, KINDS, Kind};
 use balancer::{Balancer, Seen};
 use group::Group;
-use nodegate_testbed::process::{allow_descriptors, memory};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::network::namespaces::{Namespace, Stay};
+use nodegate_testbed::process::{descriptors, memory};
 use nodegate_testbed::{Cluster, programs};
 use std::env;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,104 +23,87 @@ use std::time::{Duration, Instant};
 /// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
-/// The limit for an agent that is not optimised, which takes longer to start.
+/// The limit for an agent that is not optimised.
 const MILLICPU_OF_DEBUG: u64 = 500;
 
-/// The bounds under attack: half of the memory limit, and an answer within a second.
+/// The bounds under attack: half of the memory limit, an answer within a second, and the limit of connections with what
+/// the agent needs besides.
 const MOST_MEMORY_KIB: u64 = 32 * 1024;
 const SLOWEST: Duration = Duration::from_secs(1);
+const MOST_DESCRIPTORS: usize = 512 + 128;
 
-/// The number of descriptors that the strangers need.
-const DESCRIPTORS: u64 = 14_000;
+/// The time after which a balancer is known that probes five times a second.
+const KNOWN: Duration = Duration::from_secs(15);
 /// The length of an attack in a test.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// An attack: its name, the number of strangers, and the action of each.
-#[derive(Clone, Copy)]
-struct Scenario {
-    attack: &'static str,
-    strangers: u8,
-    act: fn(&Stranger),
+/// The strangers' networks are beside the balancers'.
+const NETWORK: &str = "\
+    ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
+    ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";
+
+/// The place of the play: a network, an agent in it, and a balancer that has probed it for a while.
+struct Scene {
+    balancer: Balancer,
+    agent: Agent,
+    group: Group,
+    _cluster: Cluster,
+    _stay: Stay,
+    _network: Namespace,
 }
-
-const NEVER_READ: Scenario = Scenario {
-    attack: "600 readers that do not read, at 8 addresses",
-    strangers: 8,
-    act: |stranger| attacks::never_reads(stranger, 75),
-};
-const LONG_NAMES: Scenario = Scenario {
-    attack: "128 long names at each of 8 addresses",
-    strangers: 8,
-    act: |stranger| attacks::has_long_names(stranger, 50),
-};
-const HEADS: Scenario = Scenario {
-    attack: "pipelined HEADs for everything, on 4 connections",
-    strangers: 4,
-    act: attacks::pipelines_heads,
-};
-const BUSY: Scenario = Scenario {
-    attack: "1,023 busy kept connections",
-    strangers: 1,
-    act: |stranger| attacks::keeps_busy(stranger, 1023),
-};
-const QUERIES: Scenario = Scenario {
-    attack: "new queries on new connections",
-    strangers: 8,
-    act: |stranger| attacks::sends_new_queries(stranger, 25),
-};
-const SLOW: Scenario = Scenario {
-    attack: "600 silent or slow connections at 4 addresses",
-    strangers: 4,
-    act: |stranger| attacks::sends_slowly(stranger, 150),
-};
-/// The same against an optimised agent, whose memory limit allows 1,024 connections.
-const MANY_SLOW: Scenario = Scenario {
-    attack: "10,000 silent or slow connections at 8 addresses",
-    strangers: 8,
-    act: |stranger| attacks::sends_slowly(stranger, 1250),
-};
-
-/// The rows of the table. The first is the baseline.
-const SCENARIOS: [Scenario; 7] = [
-    Scenario { attack: "no attack, for comparison", strangers: 0, act: |_| {} },
-    NEVER_READ,
-    LONG_NAMES,
-    HEADS,
-    BUSY,
-    QUERIES,
-    MANY_SLOW,
-];
 
 /// The result of an attack.
 struct Row {
-    attack: &'static str,
+    name: String,
     seen: Seen,
     rate: f64,
-    /// The peak of the program's anonymous memory.
     memory_kib: u64,
-    /// The peak of its cgroup, with the program itself and the kernel's memory.
     group_kib: u64,
+    descriptors: usize,
 }
 
-impl Scenario {
-    /// Attacks the agent's port.
-    fn play(self, agent: &Path, millicpu: u64, duration: Duration) -> Row {
+impl Scene {
+    /// Starts an agent whose balancer probes over IPv6 or IPv4.
+    fn start(program: &Path, millicpu: u64, is_v6: bool, known: Option<Duration>) -> Self {
+        let network = Namespace::new("strangers");
+        network.shell(NETWORK);
+        let stay = network.stay();
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);
-        let agent = cluster.launch(group.command(agent));
-        agent.wait_ready();
-        allow_descriptors(DESCRIPTORS);
-        let balancer = Balancer::start(agent.address());
-        balancer.wait(3);
-        let attack = Attack::start(agent.address(), self.strangers, self.act);
-        let (began, mut memory_kib) = (Instant::now(), 0);
-        while began.elapsed() < duration {
-            memory_kib = memory_kib.max(memory(agent.pid()).anonymous);
-            thread::sleep(Duration::from_millis(100));
+        let mut command = group.command(program);
+        command.env("NODEGATE_LISTEN_ADDRESS", "::");
+        let balancer: IpAddr = if is_v6 { "fd09::1".parse().unwrap() } else { "10.9.255.1".parse().unwrap() };
+        if known.is_none() {
+            command.env("NODEGATE_BALANCERS", balancer.to_string());
         }
-        let (rate, seen) = (attack.rate(), balancer.end());
-        drop(attack);
-        Row { attack: self.attack, seen, rate, memory_kib, group_kib: group.peak() / 1024 }
+        let agent = cluster.launch(command);
+        agent.wait_ready();
+        let balancer = Balancer::start(balancer, Self::port(&agent, is_v6), "/health");
+        balancer.wait(3);
+        thread::sleep(known.unwrap_or_default());
+        Self { balancer, agent, group, _cluster: cluster, _stay: stay, _network: network }
+    }
+
+    fn port(agent: &Agent, is_v6: bool) -> SocketAddr {
+        let address = if is_v6 { "fd08::1" } else { "10.8.0.1" };
+        SocketAddr::new(address.parse().unwrap(), agent.address().port())
+    }
+
+    /// Attacks the agent's port.
+    fn play(&mut self, kind: &'static Kind, from: From, duration: Duration) -> Row {
+        self.balancer.take();
+        let attack = Attack::start(kind, from, Self::port(&self.agent, from.is_v6()));
+        let (began, pid) = (Instant::now(), self.agent.pid());
+        let (mut memory_kib, mut most) = (0, 0);
+        while began.elapsed() < duration && self.agent.is_running() {
+            memory_kib = memory_kib.max(memory(pid).resident);
+            most = most.max(descriptors(pid));
+            thread::sleep(Duration::from_millis(50));
+        }
+        let (rate, seen) = (attack.rate(), self.balancer.take());
+        let name = format!("{}, {from}", kind.name);
+        let group_kib = self.group.peak() / 1024;
+        Row { name, seen, rate, memory_kib, group_kib, descriptors: most }
     }
 }
 
@@ -126,6 +112,9 @@ impl Row {
     fn mistake(&self) -> Option<String> {
         if let Some(failed) = self.seen.failed.first() {
             return Some(format!("{} probes failed, the first with {failed}", self.seen.failed.len()));
+        }
+        if self.descriptors > MOST_DESCRIPTORS {
+            return Some(format!("{} descriptors", self.descriptors));
         }
         (self.memory_kib > MOST_MEMORY_KIB).then(|| format!("{} KiB", self.memory_kib))
     }
@@ -140,75 +129,69 @@ impl Row {
     }
 
     fn line(&self) -> String {
-        let Self { attack, seen, rate, memory_kib, group_kib } = self;
+        let Self { name, seen, rate, memory_kib, group_kib, descriptors } = self;
+        let [new, kept, kubelet] = seen.slowest.map(|slowest| slowest.as_secs_f64());
+        let [memory, group] = [memory_kib, group_kib].map(|kib| kib.div_ceil(1024));
+        let (probes, failed) = (seen.probes, seen.failed.len());
         format!(
-            "| {attack} | {rate:.0} | {} | {} | {:.2} | {:.2} | {} | {} |",
-            seen.probes,
-            seen.failed.len(),
-            seen.slowest[0].as_secs_f64(),
-            seen.slowest[1].as_secs_f64(),
-            memory_kib.div_ceil(1024),
-            group_kib.div_ceil(1024),
+            "| {name} | {rate:.0} | {probes} | {failed} | {new:.2} | {kept:.2} | {kubelet:.2} | {memory} | {group} | {descriptors} |"
         )
     }
+}
 
-    fn assert_held(&self) {
-        eprintln!("{}", self.line());
-        assert_eq!(self.mistake(), None, "{}", self.line());
-        assert!(self.rate > 0.0 && self.seen.probes >= 10, "{}", self.line());
+fn assert_harmless(kinds: &[&str], from: From) {
+    let mut scene = Scene::start(&programs::agent(), MILLICPU_OF_DEBUG, from.is_v6(), None);
+    for kind in KINDS.iter().filter(|kind| kinds.contains(&kind.name)) {
+        let row = scene.play(kind, from, SHORT);
+        eprintln!("{}", row.line());
+        assert_eq!(row.mistake(), None, "{}", row.line());
+        assert!(row.rate > 0.0 && row.seen.probes >= 10, "{}", row.line());
     }
 }
 
-fn assert_harmless(scenario: Scenario) {
-    scenario.play(&programs::agent(), MILLICPU_OF_DEBUG, SHORT).assert_held();
+#[test]
+fn one_stranger_does_not_disturb_the_balancer() {
+    assert_harmless(&["/wait and 30 kB more", "95 headers", "endless POST"], From::V4(1));
 }
 
 #[test]
-fn strangers_who_read_no_answers_do_not_disturb_the_balancer() {
-    assert_harmless(NEVER_READ);
+fn many_strangers_do_not_disturb_the_balancer() {
+    assert_harmless(&["pipelines, unread", "a byte of a head now and then"], From::V4(130));
 }
 
 #[test]
-fn strangers_with_long_names_do_not_disturb_the_balancer() {
-    assert_harmless(LONG_NAMES);
+fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
+    assert_harmless(&["pipelines, unread", "kept"], From::Beside);
 }
 
-#[test]
-fn strangers_who_pipeline_heads_do_not_disturb_the_balancer() {
-    assert_harmless(HEADS);
-}
-
-#[test]
-fn strangers_with_busy_kept_connections_do_not_disturb_the_balancer() {
-    assert_harmless(BUSY);
-}
-
-#[test]
-fn strangers_with_ever_new_queries_do_not_disturb_the_balancer() {
-    assert_harmless(QUERIES);
-}
-
-#[test]
-fn strangers_who_send_slowly_or_nothing_do_not_disturb_the_balancer() {
-    assert_harmless(SLOW);
-}
-
-/// Prints the table. `STRANGERS_AGENT` names an optimised program, `STRANGERS_SECONDS` sets the length of each attack, and `STRANGERS` selects attacks by a part of the name.
+/// Prints the table. `STRANGERS_AGENT` names an optimised program, `STRANGERS_SECONDS` sets the length of each attack, and
+/// `STRANGERS` selects rows by a part of the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
-    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
+    let program = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
     let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
-    let duration = Duration::from_secs(seconds.map_or(62, |seconds| seconds.parse().unwrap()));
+    let duration = Duration::from_secs(seconds.map_or(8, |seconds| seconds.parse().unwrap()));
     let wanted = env::var("STRANGERS").unwrap_or_default();
-    let is_wanted = |scenario: &Scenario| scenario.attack.contains(&wanted);
     println!(
-        "| attack | requests/s | probes | failed | slowest, s: new | kept | peak, MiB | of its cgroup |"
+        "| attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | resident, MiB | cgroup so far | descriptors |"
     );
-    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     let mut all_held = true;
-    for scenario in SCENARIOS.into_iter().filter(is_wanted) {
-        all_held &= scenario.play(&agent, MILLICPU, duration).print();
+    for families in [&[From::V4(1), From::V4(130), From::V4(400)][..], &[From::Networks(130), From::Beside]] {
+        let mut scene: Option<Scene> = None;
+        let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
+        for (kind, from) in rows.filter(|(kind, from)| format!("{}, {from}", kind.name).contains(&wanted)) {
+            // One agent for all rows: an attack finds no less room than the one before.
+            scene.take_if(|scene| !scene.agent.is_running());
+            let scene =
+                scene.get_or_insert_with(|| Scene::start(&program, MILLICPU, from.is_v6(), Some(KNOWN)));
+            all_held &= scene.play(kind, from, duration).print();
+            if !scene.agent.is_running() {
+                println!("  the agent was killed");
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
     }
     assert!(all_held, "not all held");
 }

@@ -178,6 +178,8 @@ impl Why {
     /// The agent does not answer, and the Node has not been ready for a while.
     pub(crate) const NODE_DEAD: Self = Self("node_dead");
     pub(crate) const OVERLOADED: Self = Self("overloaded");
+    /// One client has sent more reviews than the limit.
+    pub(crate) const TOO_MANY: Self = Self("too_many");
     pub(crate) const MAX_HOLD: Self = Self("max_hold");
     pub(crate) const ERROR: Self = Self("error");
     /// The gate's own review of itself.

@@ -9,7 +9,7 @@ pub use args::Args;
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::gate_metrics::GateMetrics;
-use crate::serve::webhook::{self, GateHealth, Https, Webhook};
+use crate::serve::webhook::{self, ApiServers, GateHealth, Https, Webhook};
 use args::REMOVED;
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
@@ -78,6 +78,7 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     );
     let metrics = Arc::new(GateMetrics::default());
     let health = Arc::new(GateHealth::new(times.self_check));
+    let verifies_clients = args.client_ca_file.is_some();
     let keeper = Arc::new(Keeper::new(source, args.client_ca_file));
     let api = KubeApi::new(times.review / 2, Arc::new(NoObserver));
     let (notices, events) = Notices::new();
@@ -89,8 +90,14 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
         review_timeout: times.review,
     };
     let gate = Gate::new(settings, api.clone(), notices, metrics.clone());
-    let webhook = Arc::new(Webhook::new(gate, health.clone(), metrics.clone()));
-    let https = Arc::new(Https { webhook: webhook.clone(), keeper: keeper.clone() });
+    let webhook = Arc::new(Webhook::new(gate, health.clone(), metrics.clone(), verifies_clients));
+    let api_servers = ApiServers::default();
+    let options = ServeOptions {
+        limits: webhook::limits(),
+        known: api_servers.known.clone(),
+        ..ServeOptions::default()
+    };
+    let https = Arc::new(Https { webhook: webhook.clone(), keeper: keeper.clone(), api_servers });
     let pages = AdminPages { health: health.clone(), registry: metrics.registry() };
     let upkeep = Upkeep {
         api: api.clone(),
@@ -105,7 +112,6 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     tasks.spawn(upkeep.run());
     tasks.spawn(post_events(api, events));
     let (reviews_end, admin_end) = (Notify::new(), Notify::new());
-    let options = ServeOptions { limits: webhook::limits(), ..ServeOptions::default() };
     let shut_down = async {
         let ended = tokio::select! {
             () = signals.shutdown() => Ok(()),

@@ -2,19 +2,21 @@
 
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
+use crate::decision::{Answer, Decision, Why};
 use crate::review::{Gate, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use nodegate_http::{
-    ClientStream, Connection, Handler, Health, Limits, Protocol, RareLines, serve_requests, text,
+    ClientStream, Connection, Handler, Health, KnownClients, Limits, Networks, Protocol, RareLines,
+    serve_requests, text,
 };
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -38,6 +40,13 @@ const LONG_BODIES: usize = 8;
 /// The time between two log lines about rejected requests.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// The most addresses of API servers; the one that came first goes first.
+const API_SERVERS: usize = 32;
+
+/// The message of a denial beyond the limit.
+const TOO_MANY: &str =
+    "the eviction gate gets too many reviews from this client of its webhook; it allows 100 a second";
+
 /// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
 /// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB;
@@ -53,7 +62,8 @@ pub(crate) struct Webhook {
     pub(crate) gate: Gate,
     pub(crate) health: Arc<GateHealth>,
     pub(crate) metrics: Arc<GateMetrics>,
-    limit: ReviewLimit,
+    /// The limit on the requests of one client; `None` if all clients are verified by their certificates.
+    limit: Option<ReviewLimit>,
     rejected: RareLines,
     long_bodies: Semaphore,
 }
@@ -61,6 +71,28 @@ pub(crate) struct Webhook {
 pub(crate) struct Https {
     pub(crate) webhook: Arc<Webhook>,
     pub(crate) keeper: Arc<Keeper>,
+    pub(crate) api_servers: ApiServers,
+}
+
+/// The addresses of the clients with a verified certificate. They have connections that no stranger can take.
+#[derive(Default)]
+pub(crate) struct ApiServers {
+    pub(crate) known: KnownClients,
+    /// The latest one is last.
+    addresses: Mutex<Vec<IpAddr>>,
+}
+
+impl ApiServers {
+    fn add(&self, address: IpAddr) {
+        if self.known.contains(address) {
+            return;
+        }
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.push(address);
+        let excess = addresses.len().saturating_sub(API_SERVERS);
+        addresses.drain(..excess);
+        self.known.set(addresses.iter().copied().collect::<Networks>());
+    }
 }
 
 impl Protocol for Https {
@@ -68,6 +100,10 @@ impl Protocol for Https {
         let Some(config) = self.keeper.server_config() else { return };
         let connection = stream.connection.clone();
         let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
+        if tls.get_ref().1.peer_certificates().is_some() {
+            self.api_servers.add(connection.client.address);
+            connection.make_known();
+        }
         serve_requests(tls, connection, self.webhook.clone()).await;
     }
 }
@@ -90,7 +126,8 @@ impl Handler for Webhook {
             Err((status, why)) => {
                 let mut refusal = text(status, why + "\n");
                 // Only a body that was read to its end can be wrong.
-                if has_body && status != StatusCode::BAD_REQUEST {
+                if (has_body && status != StatusCode::BAD_REQUEST) || status == StatusCode::TOO_MANY_REQUESTS
+                {
                     refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 refusal
@@ -104,8 +141,14 @@ impl Handler for Webhook {
 }
 
 impl Webhook {
-    pub(crate) fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
-        let (limit, rejected) = (ReviewLimit::default(), RareLines::new(QUIET));
+    pub(crate) fn new(
+        gate: Gate,
+        health: Arc<GateHealth>,
+        metrics: Arc<GateMetrics>,
+        verifies_clients: bool,
+    ) -> Self {
+        let limit = (!verifies_clients).then(ReviewLimit::default);
+        let rejected = RareLines::new(QUIET);
         Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }
     }
 
@@ -115,15 +158,17 @@ impl Webhook {
         request: Request<Incoming>,
         from: IpAddr,
     ) -> Result<Vec<u8>, (StatusCode, String)> {
-        if request.uri().path() != PATH {
-            return Err((StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")));
-        }
-        if request.method() != Method::POST {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "POST only".to_owned()));
-        }
-        if !self.limit.allows(from, nodegate_clock::now()) {
-            self.reject(from, "too_many", "too many reviews");
-            return Err((StatusCode::TOO_MANY_REQUESTS, "too many reviews".to_owned()));
+        let now = nodegate_clock::now();
+        let exceeds_limit = self.limit.as_ref().is_some_and(|limit| !limit.allows(from, now));
+        if request.uri().path() != PATH || request.method() != Method::POST {
+            return Err(match request.uri().path() {
+                _ if exceeds_limit => {
+                    self.reject(from, "too_many", "too many requests");
+                    (StatusCode::TOO_MANY_REQUESTS, "too many requests".to_owned())
+                }
+                PATH => (StatusCode::METHOD_NOT_ALLOWED, "POST only".to_owned()),
+                _ => (StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")),
+            });
         }
         // The body has a deadline of its own, so that its client gets an answer.
         let read = read_body(&self.long_bodies, request.into_body());
@@ -135,7 +180,14 @@ impl Webhook {
                 self.reject(from, "bad_review", why);
             }
         })?;
-        let decision = self.gate.decide(&review).await;
+        let decision = if exceeds_limit {
+            self.reject(from, "too_many", TOO_MANY);
+            // The API server would take anything but a denial for "allowed".
+            let answer = Answer::Denied { retry_soon: true };
+            Decision { answer, why: Why::TOO_MANY, message: TOO_MANY.to_owned() }
+        } else {
+            self.gate.decide(&review).await
+        };
         Ok(answer_json(&review, &decision))
     }
 
@@ -143,7 +195,7 @@ impl Webhook {
     fn reject(&self, from: IpAddr, why: &'static str, error: &str) {
         self.metrics.rejected(why);
         if let Some(left_out) = self.rejected.next(nodegate_clock::now()) {
-            tracing::warn!(client = %from, error, left_out, "rejected a request; an eviction goes by if an API server sent it");
+            tracing::warn!(client = %from, error, left_out, "rejected a request");
         }
     }
 }

@@ -19,8 +19,6 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The address of the stranger; the simulated API server has another one.
-const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than the gate accepts connections.
 const STRANGERS: usize = 1_100;
 const CONNECTIONS: usize = 640;
@@ -28,8 +26,8 @@ const CONNECTIONS: usize = 640;
 const OWN_DESCRIPTORS: usize = 64;
 /// Half of the manifests' limit, in KiB.
 const MEMORY_KIB: u64 = 64 << 10;
-/// Three quarters of it, in MiB.
-const CROWDED_MIB: f64 = 96.0;
+/// The same in MiB.
+const CROWDED_MIB: f64 = 64.0;
 /// More than `timeoutSeconds` of the manifests (3): the machine may be busy.
 const API_SERVER_WAITS: u64 = 20;
 const EVICTIONS: usize = 20;
@@ -43,10 +41,14 @@ enum Behaviour {
     SlowHead,
     /// Sends most of the longest body, and then nothing.
     LongBody,
+    /// Sends most of the longest TLS handshake.
+    LongHello,
+    /// Sends many requests that are no reviews, and reads nothing.
+    Pipelines,
 }
 
 impl Behaviour {
-    const ALL: [Self; 3] = [Self::Silent, Self::SlowHead, Self::LongBody];
+    const ALL: [Self; 5] = [Self::Silent, Self::SlowHead, Self::LongBody, Self::LongHello, Self::Pipelines];
 
     /// Returns the time after which the gate ends such a connection.
     fn limit(self) -> Duration {
@@ -60,6 +62,7 @@ struct Way {
     to: SocketAddr,
     connector: TlsConnector,
     name: ServerName<'static>,
+    addresses: u8,
 }
 
 impl Way {
@@ -75,12 +78,13 @@ impl Way {
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::try_from(format!("{NAME}.{NAMESPACE}.svc")).unwrap();
-        Self { to: gate.reviews, connector: TlsConnector::from(Arc::new(config)), name }
+        Self { to: gate.reviews, connector: TlsConnector::from(Arc::new(config)), name, addresses: 1 }
     }
 
+    /// Connects from one of the strangers' addresses. The simulated API server has another one.
     async fn connect(&self) -> io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
-        socket.bind((STRANGER, 0).into())?;
+        socket.bind((Ipv4Addr::new(127, 0, 1, fastrand::u8(1..=self.addresses)), 0).into())?;
         socket.connect(self.to).await
     }
 
@@ -90,13 +94,23 @@ impl Way {
 
     /// Plays a connection to its end. Returns the gate's last answer, and for how long it bore with the client.
     async fn play(&self, behaviour: Behaviour) -> io::Result<(String, Duration)> {
-        if matches!(behaviour, Behaviour::Silent) {
+        if matches!(behaviour, Behaviour::Silent | Behaviour::LongHello) {
             let (mut stream, began) = (self.connect().await?, Instant::now());
+            if matches!(behaviour, Behaviour::LongHello) {
+                // Three full records of a handshake message that has 60,000 bytes.
+                let record = [[22, 3, 1, 0x40, 0].as_slice(), &[0; 1 << 14]].concat();
+                let hello = [&[22, 3, 1, 0, 4, 1, 0, 0xea, 0x60], &*record.repeat(3)].concat();
+                stream.write_all(&hello).await?;
+            }
             return Ok((read_to_end(&mut stream).await, began.elapsed()));
         }
         let (mut stream, began) = (self.shake_hands().await?, Instant::now());
         match behaviour {
-            Behaviour::Silent => {}
+            Behaviour::Silent | Behaviour::LongHello => {}
+            Behaviour::Pipelines => {
+                let requests = "GET /x HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2000);
+                while stream.write_all(requests.as_bytes()).await.is_ok() {}
+            }
             Behaviour::SlowHead => {
                 stream.write_all(b"POST /evict HTTP/1.1\r\nX: ").await?;
                 // The gate's end of the connection fails a write.
@@ -131,7 +145,8 @@ fn slow_clients_lose_their_connections() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     let (way, runtime) = (Way::new(&lab, &gate), runtime());
-    let played = Behaviour::ALL.map(|behaviour| {
+    let slow = [Behaviour::Silent, Behaviour::SlowHead, Behaviour::LongBody, Behaviour::LongHello];
+    let played = slow.map(|behaviour| {
         let way = way.clone();
         (behaviour, runtime.spawn(async move { way.play(behaviour).await.unwrap() }))
     });
@@ -144,16 +159,25 @@ fn slow_clients_lose_their_connections() {
     }
 }
 
-/// One address takes all slots with each behaviour, and reconnects for each that it loses.
 #[test]
 fn one_address_cant_keep_the_api_server_out() {
+    cant_keep_the_api_server_out(1);
+}
+
+#[test]
+fn many_addresses_cant_keep_the_api_server_out() {
+    cant_keep_the_api_server_out(90);
+}
+
+/// Strangers take all places with each behaviour, and reconnect for each that they lose.
+fn cant_keep_the_api_server_out(addresses: u8) {
     allow_descriptors(8_192);
     let lab = Lab::new();
     let gate = lab.gate(&["--max-hold=1h"]);
     lab.api_server_gives_up_after(API_SERVER_WAITS);
     lab.sim().cordon(NODE);
     lab.pod("p");
-    let way = Way::new(&lab, &gate);
+    let way = Way { addresses, ..Way::new(&lab, &gate) };
     for behaviour in Behaviour::ALL {
         let (runtime, ended) = (runtime(), Arc::new(AtomicUsize::new(0)));
         for number in 0..STRANGERS {
@@ -171,7 +195,7 @@ fn one_address_cant_keep_the_api_server_out() {
         until_or(
             || {
                 memory = memory.max(process::memory(gate.child.id()).resident_mib());
-                let full = process::descriptors(gate.child.id()) > CONNECTIONS
+                let full = process::descriptors(gate.child.id()) > CONNECTIONS / 3
                     || ended.load(Ordering::Relaxed) > STRANGERS;
                 full.then_some(())
             },
@@ -282,20 +306,26 @@ fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
     let forged = request(&review("\\nERROR forged \\u001b[2J \\u202e"));
     let sound = request(&review("CREATE"));
     let began = Instant::now();
+    let mut denied = 0;
     runtime.block_on(async {
         let mut answer = [0; 4096];
         let mut stream = way.shake_hands().await.unwrap();
         while began.elapsed() < Duration::from_secs(5) {
             for request in [&forged, &sound] {
                 let is_written = stream.write_all(request.as_bytes()).await.is_ok();
-                if !is_written || stream.read(&mut answer).await.unwrap_or_default() == 0 {
-                    // The answer before was one of too many.
+                let read = if is_written { stream.read(&mut answer).await.unwrap_or_default() } else { 0 };
+                let answer = String::from_utf8_lossy(&answer[..read]);
+                let is_sound = *request == sound;
+                assert!(!is_sound || answer.starts_with("HTTP/1.1 200 "), "{answer}");
+                denied += usize::from(answer.contains("too many reviews"));
+                if read == 0 {
                     stream = way.shake_hands().await.unwrap();
                 }
             }
         }
     });
     let seconds = began.elapsed().as_secs() + 1;
+    println!("{denied} denied because they were too many");
     let log = gate.log();
     let rejected = log.lines().filter(|line| line.contains("rejected a request")).count() as u64;
     assert!((1..=seconds + 1).contains(&rejected), "{rejected} lines in {seconds} s");

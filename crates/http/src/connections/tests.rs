@@ -1,216 +1,263 @@
 use super::*;
-use std::net::Ipv4Addr;
+use futures::poll;
+use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
-const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const CLIENT: &str = "10.0.0.1";
+const LOOPBACK: &str = "127.0.0.1";
 
 fn table(connections: usize) -> Arc<Connections> {
     let limits = Limits { connections, ..Limits::default() };
-    Arc::new(Connections::new(limits, ConnectionCounts::default()))
+    let known = KnownClients::default();
+    known.set("192.0.2.1".parse().unwrap());
+    Arc::new(Connections::new(limits, known, ConnectionCounts::default()))
 }
 
-fn enter(table: &Arc<Connections>) -> ConnectionSlot {
-    table.enter(CLIENT).unwrap()
+async fn enter_in(table: &Arc<Connections>, client: &str, burst: &mut Burst) -> Option<ConnectionSlot> {
+    let address: IpAddr = client.parse().unwrap();
+    table.enter(Client { address, on_this_node: address.is_loopback() }, burst).await
+}
+
+/// A connection, whose task ends with the runtime's next turn after it was closed.
+fn serve(table: &Connections, slot: ConnectionSlot) -> u64 {
+    let key = slot.key;
+    let task = tokio::spawn(async move {
+        let _slot = slot;
+        pending::<()>().await;
+    });
+    table.set_task(key, task.abort_handle());
+    key
 }
 
 /// Enters, and gets an answer.
-fn enter_from(table: &Arc<Connections>, client: [u8; 4]) -> ConnectionSlot {
-    let slot = table.enter(client.into()).unwrap();
+async fn enter(table: &Arc<Connections>, client: &str) -> u64 {
+    let slot = enter_in(table, client, &mut Burst::default()).await.unwrap();
     slot.activity.end(false);
-    slot
+    serve(table, slot)
 }
 
-fn holds(table: &Connections, slot: &ConnectionSlot) -> bool {
-    table.table().entries.contains_key(&slot.key)
+/// Enters once from each of these addresses.
+async fn enter_all(table: &Arc<Connections>, clients: impl IntoIterator<Item = String>) -> Vec<u64> {
+    let mut keys = Vec::new();
+    for client in clients {
+        keys.push(enter(table, &client).await);
+    }
+    keys
 }
 
-#[test]
-fn the_oldest_idle_is_evicted_and_a_busy_one_is_not() {
-    let table = table(3);
-    let [busy, kept, silent] = [(); 3].map(|()| enter(&table));
-    busy.activity.begin();
-    kept.activity.end(false);
-    let newest = enter(&table);
-    assert!(holds(&table, &busy) && holds(&table, &kept) && !holds(&table, &silent));
-    kept.activity.begin();
-    newest.activity.begin();
-    assert!(table.enter(CLIENT).is_none(), "all are busy");
+fn times(count: usize, client: &str) -> impl Iterator<Item = String> {
+    std::iter::repeat_n(client.to_owned(), count)
 }
 
-#[test]
-fn a_flood_of_one_kind_leaves_the_other_alone() {
+fn activity(table: &Connections, key: u64) -> Arc<Activity> {
+    Arc::clone(&table.table().entries[&key].activity)
+}
+
+/// Returns true if the connection was not closed.
+fn holds(table: &Connections, key: u64) -> bool {
+    table.table().entries.get(&key).is_some_and(|entry| !entry.is_ending)
+}
+
+fn held(table: &Connections, keys: &[u64]) -> usize {
+    keys.iter().filter(|key| holds(table, **key)).count()
+}
+
+fn address(network: usize, host: usize) -> String {
+    format!("10.{network}.{}.{}", host / 250, host % 250 + 1)
+}
+
+#[tokio::test]
+async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
     let table = table(4);
-    let kept = enter_from(&table, [127, 0, 0, 1]);
-    let silent: Vec<_> = (2..20).map(|_| enter(&table)).collect();
-    assert!(holds(&table, &kept), "it is the oldest of all, and it had an answer");
-    assert_eq!(table.table().entries.len(), 4);
-    drop(silent);
-
-    let new = enter(&table);
-    let spoken: Vec<_> = (21..40).map(|_| enter_from(&table, [127, 0, 0, 1])).collect();
-    assert!(holds(&table, &new), "it is the oldest of all, and has yet to speak");
-    assert!(!holds(&table, &kept), "it was silent for longer than others of its kind");
-    drop(spoken);
-}
-
-#[test]
-fn a_client_active_since_the_last_search_is_not_evicted() {
-    let table = table(48);
-    let mut slots: Vec<_> = (0..48).map(|_| enter(&table)).collect();
-    // One search finds three: 0, 1 and 2.
-    let _a = enter(&table);
-    slots[1].activity.end(false);
-    slots[2].activity.begin();
-    let _b = enter(&table);
-    let left = |number: usize| holds(&table, &slots[number]);
-    assert_eq!([0, 1, 2, 3, 4].map(left), [false, true, true, false, true]);
-    drop(slots.remove(4));
-    // A connection that has gone does not make room twice.
-    let _c = enter(&table);
-    let _d = enter(&table);
-    assert_eq!(table.table().entries.len(), 48);
-    assert!(!holds(&table, &slots[4]), "it was the sixth to connect");
-}
-
-#[test]
-fn the_client_with_most_connections_makes_room() {
-    let table = table(64);
-    let balancers: Vec<_> = (1..=4).map(|host| enter_from(&table, [10, 0, 0, host])).collect();
-    let flood: Vec<_> = (0..500).map(|_| enter_from(&table, [10, 0, 1, 1])).collect();
-    assert!(balancers.iter().all(|slot| holds(&table, slot)), "they were idle for longest");
-    let newest = enter_from(&table, [10, 0, 2, 1]);
-    assert!(holds(&table, &newest) && balancers.iter().all(|slot| holds(&table, slot)));
-    assert_eq!(table.table().entries.len(), 64);
-    // A client with as many connections is the next to make room.
-    let more: Vec<_> = (0..40).map(|_| enter_from(&table, [10, 0, 3, 1])).collect();
-    let held = |slots: &[ConnectionSlot]| slots.iter().filter(|slot| holds(&table, slot)).count();
-    assert!(held(&flood).abs_diff(held(&more)) <= 4, "{} and {}", held(&flood), held(&more));
-    assert!(balancers.iter().all(|slot| holds(&table, slot)));
-}
-
-#[test]
-fn a_client_whose_connections_are_all_busy_lets_the_next_one_make_room() {
-    let table = table(30);
-    let busy: Vec<_> = (0..20).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
-    for slot in &busy {
-        slot.activity.begin();
-    }
-    let idle: Vec<_> = (0..10).map(|_| enter_from(&table, [10, 0, 0, 2])).collect();
-    let newest = enter_from(&table, [10, 0, 0, 3]);
-    assert!(holds(&table, &newest) && !holds(&table, &idle[0]) && holds(&table, &idle[1]));
-}
-
-#[test]
-fn busy_connections_yield_only_to_a_client_with_far_fewer() {
-    let table = table(20);
-    let busy: Vec<_> = (0..20).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
-    for slot in &busy {
-        slot.activity.begin();
-    }
-    assert!(table.enter([10, 0, 0, 1].into()).is_none(), "no place for one more of its own");
-    let other: Vec<_> = (0..20)
-        .map_while(|_| table.enter([10, 0, 0, 2].into()).inspect(|slot| _ = slot.activity.begin()))
-        .collect();
-    assert!((5..=10).contains(&other.len()), "{}", other.len());
-    assert!(!holds(&table, &busy[0]) && holds(&table, &busy[19]), "the oldest first");
-}
-
-#[test]
-fn a_flood_from_many_addresses_has_no_owner() {
-    let table = table(100);
-    let balancer: Vec<_> = (0..3).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
-    let flood: Vec<_> = (0..250_u8)
-        .map(|n| {
-            for slot in &balancer {
-                slot.activity.end(false);
-            }
-            enter_from(&table, [10, 1, 0, n])
-        })
-        .collect();
-    assert!(balancer.iter().all(|slot| holds(&table, slot)), "it holds most, and was busy last");
-    drop(flood);
-}
-
-#[test]
-fn a_late_head_is_swept_and_a_kept_connection_is_not() {
-    let table = table(3);
-    let start = Instant::now();
-    let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
-    let (silent, kept) = (enter(&table), enter_from(&table, [127, 0, 0, 1]));
-    sweep(0);
-    sweep(5);
-    assert!(holds(&table, &silent));
-    sweep(6);
-    assert!(!holds(&table, &silent) && holds(&table, &kept));
-
-    // A second request that drips in is timed from when the sweep first sees it, not from the last answer.
-    kept.activity.received(b"G");
-    sweep(40);
-    assert!(holds(&table, &kept));
-    kept.activity.end(false);
-    kept.activity.received(b"G");
-    sweep(46);
-    kept.activity.received(b"E");
-    sweep(51);
-    assert!(holds(&table, &kept));
-    sweep(52);
-    assert!(!holds(&table, &kept));
-}
-
-#[test]
-fn an_unread_answer_ends_its_connection_and_a_slow_reader_stays() {
-    let table = table(3);
-    let start = Instant::now();
-    let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
-    let [unresponsive, slow] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
-    unresponsive.activity.block();
-    slow.activity.block();
-    for second in 1..=6 {
-        sweep(second);
-        slow.activity.unblock();
-        slow.activity.block();
-        assert!(holds(&table, &unresponsive), "{second}");
-    }
-    sweep(7);
-    assert!(!holds(&table, &unresponsive) && holds(&table, &slow));
-    // A client that reads again gets the full time again.
-    slow.activity.unblock();
-    sweep(8);
-    slow.activity.block();
-    sweep(20);
-    assert!(holds(&table, &slow));
-}
-
-#[test]
-fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() {
-    let table = table(3);
-    let start = Instant::now();
-    let [kept, busy] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
-    busy.activity.begin();
-    for (seconds, left) in [(1, true), (76, true), (77, false)] {
-        table.sweep(start + Duration::from_secs(seconds));
-        assert_eq!(holds(&table, &kept), left, "{seconds}");
-    }
-    table.sweep(start + Duration::from_hours(1));
-    assert!(holds(&table, &busy));
-    drop((kept, busy));
+    let first = enter(&table, "10.0.0.1").await;
+    // A half of four has one place.
+    let mut burst = Burst::default();
+    let mut second = pin!(enter_in(&table, "10.0.0.2", &mut burst));
+    assert!(poll!(&mut second).is_pending() && !holds(&table, first), "its task has not ended");
+    assert_eq!(table.table().entries.len(), 1);
+    let second = second.await.unwrap();
+    assert_eq!(table.table().entries.len(), 1);
+    drop(second);
     assert!(table.is_empty());
 }
 
-#[test]
-fn a_connection_is_counted_once_however_it_ends() {
-    let counts = ConnectionCounts::default();
-    let table = Arc::new(Connections::new(Limits::default(), counts.clone()));
-    let slot = enter(&table);
-    assert_eq!(counts.open.get(), 1);
+#[tokio::test]
+async fn the_limit_holds_in_every_burst() {
+    let table = table(64);
+    assert_eq!((table.limits.burst(), table.limits.half()), (16, 24));
+    for round in 0..40 {
+        let mut burst = Burst { is_full: true, ..Burst::default() };
+        for n in 0..16 {
+            if let Some(slot) = enter_in(&table, &address(round, n * 3 % 40), &mut burst).await {
+                serve(&table, slot);
+            }
+            assert!(table.table().entries.len() <= 24);
+        }
+    }
+}
+
+#[tokio::test]
+async fn known_clients_have_places_that_no_stranger_takes() {
+    let table = table(64);
+    let known = [enter(&table, LOOPBACK).await, enter(&table, "192.0.2.1").await];
+    let flood = || (0..200).map(|host| address(1, host));
+    enter_all(&table, flood()).await;
+    assert_eq!(held(&table, &known), 2, "they were idle for longest");
+    assert_eq!(table.table().open(false).count(), 24);
+    // A pod's hook becomes known, and then holds on as well.
+    let hook = enter(&table, "10.9.0.1").await;
+    table.make_known(hook);
+    enter_all(&table, flood()).await;
+    assert!(holds(&table, hook) && !table.is_pressed(hook));
+    let stranger = enter(&table, "10.9.0.2").await;
+    assert!(table.is_pressed(stranger), "its answers close its connection");
+}
+
+#[tokio::test]
+async fn the_client_that_holds_most_loses_one_whatever_it_does() {
+    let table = table(64);
+    let few = enter_all(&table, (0..4).map(|host| address(1, host))).await;
+    let busy = enter_all(&table, times(60, CLIENT)).await;
+    for key in busy.iter().filter(|key| holds(&table, **key)) {
+        activity(&table, *key).begin();
+    }
+    let newest = enter(&table, "10.2.0.1").await;
+    assert!(holds(&table, newest) && held(&table, &few) == 4, "they were idle for longest, and none is busy");
+    assert_eq!(held(&table, &busy), 19);
+}
+
+#[tokio::test]
+async fn of_one_client_the_idlest_goes_first() {
+    let table = table(8);
+    let keys = enter_all(&table, times(3, CLIENT)).await;
+    activity(&table, keys[0]).end(false);
+    activity(&table, keys[1]).begin();
+    enter(&table, CLIENT).await;
+    let left: Vec<_> = keys.iter().map(|key| holds(&table, *key)).collect();
+    assert_eq!(left, [true, true, false]);
+}
+
+#[tokio::test]
+async fn many_strangers_with_one_connection_each_take_turns() {
+    let table = table(64);
+    let keys = enter_all(&table, (0..100).map(|host| address(1, host))).await;
+    assert_eq!(held(&table, &keys[76..]), 24, "those that came first have had their time");
+}
+
+#[tokio::test]
+async fn a_host_with_many_ipv6_addresses_holds_no_more_than_one_with_one() {
+    let table = table(64);
+    let balancer = enter(&table, "fd00::1").await;
+    let neighbour = enter(&table, "fd00:0:0:1::1").await;
+    let host = enter_all(&table, (2..60).map(|n| format!("fd00::{n}"))).await;
+    assert!(holds(&table, neighbour) && held(&table, &host) == 23, "the network holds most");
+    assert!(!holds(&table, balancer), "each address of the network holds one");
+    let balancer = enter(&table, "fd00::1").await;
+    enter_all(&table, times(60, "fd00::2")).await;
+    assert!(holds(&table, balancer), "in its network, another address holds more");
+}
+
+#[tokio::test]
+async fn of_a_full_burst_one_stranger_gets_little_and_only_what_it_gains_by() {
+    let table = table(64);
+    let enter_burst = async |client: &str| {
+        let (mut burst, before) = (Burst { is_full: true, ..Burst::default() }, table.counts.refused.get());
+        for _ in 0..16 {
+            enter_in(&table, client, &mut burst).await.map(|slot| serve(&table, slot));
+        }
+        16 - (table.counts.refused.get() - before)
+    };
+    assert_eq!(enter_burst(CLIENT).await, 2);
+    assert_eq!(enter_burst("192.0.2.1").await, 16, "a balancer");
+    enter_all(&table, times(24, CLIENT)).await;
+    assert_eq!(enter_burst(CLIENT).await, 0, "it would lose one for each");
+    assert_eq!(enter_burst("10.0.0.2").await, 2);
+    let before = table.counts.refused.get();
+    enter(&table, CLIENT).await;
+    assert_eq!(table.counts.refused.get(), before, "time is not scarce");
+}
+
+#[tokio::test]
+async fn a_late_head_is_swept_and_a_kept_connection_is_not() {
+    let table = table(16);
+    let start = Instant::now();
+    let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
+    let silent = serve(&table, enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap());
+    let key = enter(&table, CLIENT).await;
+    let kept = activity(&table, key);
+    sweep(0);
+    sweep(5);
+    assert!(holds(&table, silent));
+    sweep(6);
+    assert!(!holds(&table, silent) && holds(&table, key));
+
+    // A second request that drips in is timed from when the sweep first sees it, not from the last answer.
+    kept.received(b"G");
+    sweep(40);
+    assert!(holds(&table, key));
+    kept.end(false);
+    kept.received(b"G");
+    sweep(46);
+    kept.received(b"E");
+    sweep(51);
+    assert!(holds(&table, key));
+    sweep(52);
+    assert!(!holds(&table, key));
+}
+
+#[tokio::test]
+async fn an_unread_answer_ends_its_connection_and_a_slow_reader_stays() {
+    let table = table(16);
+    let start = Instant::now();
+    let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
+    let [unresponsive, slow] = [enter(&table, CLIENT).await, enter(&table, CLIENT).await];
+    activity(&table, unresponsive).block();
+    let reads = activity(&table, slow);
+    reads.block();
+    for second in 1..=6 {
+        sweep(second);
+        reads.unblock();
+        reads.block();
+        assert!(holds(&table, unresponsive), "{second}");
+    }
+    sweep(7);
+    assert!(!holds(&table, unresponsive) && holds(&table, slow));
+    // A client that reads again gets the full time again.
+    reads.unblock();
+    sweep(8);
+    reads.block();
+    sweep(20);
+    assert!(holds(&table, slow));
+}
+
+#[tokio::test]
+async fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() {
+    let table = table(16);
+    let start = Instant::now();
+    let [kept, busy] = [enter(&table, CLIENT).await, enter(&table, CLIENT).await];
+    activity(&table, busy).begin();
+    for (seconds, left) in [(1, true), (76, true), (77, false)] {
+        table.sweep(start + Duration::from_secs(seconds));
+        assert_eq!(holds(&table, kept), left, "{seconds}");
+    }
+    table.sweep(start + Duration::from_hours(1));
+    assert!(holds(&table, busy));
+}
+
+#[tokio::test]
+async fn a_connection_is_counted_once_however_it_ends() {
+    let table = table(16);
+    let open = || table.counts.open.get();
+    let slot = enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap();
+    assert_eq!(open(), 1);
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _slot = slot;
         panic!("as the test wants it");
     }));
     assert!(panics.is_err() && table.is_empty());
-    let slot = enter(&table);
-    table.close_all();
-    drop(slot);
-    assert_eq!(counts.open.get(), 0);
-    assert!(table.enter(CLIENT).is_none(), "no connection enters after the end");
+    enter(&table, CLIENT).await;
+    assert_eq!((table.close_all(), open()), (1, 1));
+    table.emptied().await;
+    assert_eq!(open(), 0);
 }

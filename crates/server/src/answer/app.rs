@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 /// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
 /// the clients that name a hanging check would take all connections. A quarter of
 /// the default limit of connections; for fewer connections see [`App::limit_waiting`].
-pub(super) const MAX_WAITING: usize = 256;
+pub(super) const MAX_WAITING: usize = 128;
 
 /// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
 /// result. The server waits no longer than the checks' own timeouts allow.
@@ -60,7 +60,7 @@ pub struct App {
     pub(super) registry: Registry,
     pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
-    pub(super) probers: Arc<Probers>,
+    pub(crate) probers: Arc<Probers>,
     pub(super) waiters: Waiters,
     closing: AtomicBool,
 }

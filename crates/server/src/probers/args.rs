@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProberArgs {
     /// Clients whose probes count for "acknowledged" (nodegate wait): networks and addresses as in
-    /// --allow-from; empty means all clients, monitors included
+    /// --allow-from; empty means all clients, monitors included. Others can't take their connections
     #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
     balancers: Option<Networks>,
 

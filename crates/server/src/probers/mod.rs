@@ -16,13 +16,14 @@ use self::probe_request::{ParsedRequest, parse_shown};
 use self::prober::{Prober, ProberId, RecordedAnswer, ServerReport};
 use self::replacement::Rules;
 use self::table::Table;
-use nodegate_http::Networks;
+use nodegate_http::{KnownClients, Networks};
 use nodegate_readiness::probers::{
     AckSettings, DrainStatus, GivenAnswer, Handover, PoolChangeTimes, ProbeHistory, ProberRecord,
     ServerState, Standing, Traffic,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Board, CheckId, Moment};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,12 @@ const SLOTS: usize = 256;
 const SHOWN_ONLY_SLOTS: usize = 64;
 /// The number of slots for probers of Services: six load balancers that probe all sixteen Services in two ways.
 const SERVICE_SLOTS: usize = 192;
+
+/// The number of clients with places of their own for connections, if no balancers are named: those that have been
+/// regular for longest.
+const KNOWN: usize = 32;
+/// The time after which these are chosen again.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The time for which a prober that was regular is shown after its last request. An operator may look for a
 /// missing balancer an hour later.
@@ -52,6 +59,8 @@ pub(crate) struct Probers {
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
     settings: ProberSettings,
+    /// The balancers, as far as they are known.
+    pub(crate) known: KnownClients,
     /// Notified after each recorded probe.
     pub(crate) noted: Arc<Notify>,
 }
@@ -64,6 +73,8 @@ struct Tables {
     /// The probers of watched Services. They count for the acknowledgement of the Service, and for the
     /// acknowledgement of the node if a drain changes their answer.
     services: Table,
+    /// When the known clients were last chosen.
+    chosen: Option<Moment>,
 }
 
 impl Tables {
@@ -77,6 +88,22 @@ impl Tables {
         } else {
             (&mut self.shown_only, Rules::STRANGERS)
         }
+    }
+
+    /// Returns the addresses of the probers that have been regular for longest.
+    fn regular_for_longest(&self, now: Moment) -> Networks {
+        let probers = [&self.counted, &self.shown_only, &self.services].into_iter().flat_map(Table::probers);
+        let regular = probers.filter(|prober| prober.history.standing(now).is_waited_for());
+        let mut regular: Vec<_> =
+            regular.map(|prober| (prober.history.regular_since(), prober.name.address)).collect();
+        regular.sort_unstable();
+        let mut chosen = BTreeSet::new();
+        for (_, address) in regular {
+            if chosen.len() < KNOWN {
+                chosen.insert(address);
+            }
+        }
+        chosen.into_iter().collect()
     }
 }
 
@@ -97,9 +124,11 @@ impl Probers {
             counted: Table::new(SLOTS),
             shown_only: Table::new(SHOWN_ONLY_SLOTS),
             services: Table::new(SERVICE_SLOTS),
+            chosen: None,
         };
-        let (hasher, listening_since, noted) = Default::default();
-        Self { tables: Mutex::new(tables), hasher, listening_since, settings, noted }
+        let (hasher, listening_since, known, noted) = <(_, _, KnownClients, _)>::default();
+        known.set(settings.balancers.clone());
+        Self { tables: Mutex::new(tables), hasher, listening_since, settings, known, noted }
     }
 
     /// Records that a client sent this probe request and got this answer.
@@ -118,7 +147,14 @@ impl Probers {
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changes, now });
         let is_known = {
-            let Tables { counted, shown_only, services } = &mut *self.tables();
+            let mut tables = self.tables();
+            if tables.chosen.is_none_or(|chosen| now.since(chosen) >= KNOWN_FOR)
+                && !self.balancers_are_named()
+            {
+                tables.chosen = Some(now);
+                self.known.set(tables.regular_for_longest(now));
+            }
+            let Tables { counted, shown_only, services, .. } = &mut *tables;
             [counted, shown_only, services].into_iter().any(|table| table.note(key, &answer))
         };
         if !is_known {
@@ -208,7 +244,7 @@ impl Probers {
     }
 
     fn probers(&self) -> Vec<Prober> {
-        let Tables { counted, shown_only, services } = &*self.tables();
+        let Tables { counted, shown_only, services, .. } = &*self.tables();
         [counted, shown_only, services].into_iter().flat_map(Table::probers).cloned().collect()
     }
 

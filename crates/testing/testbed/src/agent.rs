@@ -224,6 +224,11 @@ impl Agent {
         (status, self.log_text())
     }
 
+    /// Returns true if the agent has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits until the agent has ended, by itself or by an earlier signal.
     pub fn wait_end(&mut self) -> ExitStatus {
         until("the agent to end", || self.child.try_wait().unwrap())

@@ -104,7 +104,8 @@ impl App {
     }
 
     /// Returns true if the address belongs to one of the node's pods, as far as the Node or a setting says.
-    fn is_pod(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_pod(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         let published = self.board.published();
         let of_node = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
         let named = self.waiters.pods.networks.as_ref();

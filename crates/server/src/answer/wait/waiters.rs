@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
-const MOST_OF_NODE: usize = 512;
+/// The maximum for the node and its pods: most of the places of known clients, which leaves some to balancers.
+const MOST_OF_NODE: usize = 160;
 /// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
 const MOST_OF_POD: usize = 16;
 /// The maximum number of other waiting requests.
@@ -31,7 +32,7 @@ pub struct PodSettings {
 /// The waiting requests, and the judgement that all of them share.
 pub(in crate::answer) struct Waiters {
     slots: Arc<Slots>,
-    /// The number of connections of the smallest listener, half of which may wait.
+    /// The number of connections of the smallest listener.
     connections: AtomicUsize,
     pub(super) pods: PodSettings,
     pub(super) judged: watch::Sender<Judged>,
@@ -58,11 +59,11 @@ impl Waiters {
 
     pub(super) fn take(&self, holder: Holder) -> Option<Slot> {
         let connections = self.connections.load(Ordering::Relaxed);
-        let of_node = MOST_OF_NODE.min(connections / 2);
+        let of_node = MOST_OF_NODE.min(connections / 16 * 5);
         match holder {
             Holder::Node => self.slots.take(holder, of_node, usize::MAX),
             Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
-            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 64), MOST_OF_ONE),
+            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 32), MOST_OF_ONE),
         }
     }
 }
@@ -92,7 +93,7 @@ mod tests {
     fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
         let waiters = Waiters::new(PodSettings::default());
         let own = take(&waiters, 600, Holder::Node);
-        assert_eq!(own.len(), 512);
+        assert_eq!(own.len(), 160);
         let mut others: Vec<_> =
             ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
                 .map(|client| take(&waiters, 5, other(client)))
@@ -103,7 +104,7 @@ mod tests {
         drop((own, others));
         waiters.limit(64);
         let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waiters, 99, holder).len());
-        assert_eq!([own, others], [32, 1]);
+        assert_eq!([own, others], [20, 2]);
     }
 
     #[test]
@@ -112,9 +113,9 @@ mod tests {
         let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
         let greedy = take(&waiters, 512, pod(1));
         assert_eq!([greedy.len(), take(&waiters, 40, pod(2)).len()], [16, 16]);
-        let hooks = take(&waiters, 250, Holder::Node);
+        let hooks = take(&waiters, 100, Holder::Node);
         let pods: Vec<_> = (2..40).flat_map(|n| take(&waiters, 16, pod(n))).collect();
-        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [250, 512]);
+        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [100, 160]);
     }
 
     #[test]
