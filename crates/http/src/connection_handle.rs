@@ -93,7 +93,7 @@ impl Connection {
 
     /// Makes the client a known one for this connection: strangers don't take its place any more.
     pub fn make_known(&self) {
-        self.connections.make_known(self.key);
+        self.connections.make_known(|key, _| key == self.key);
     }
 
     /// Returns true if each answer ends its connection: during the shutdown, and for strangers while places are scarce.

@@ -134,14 +134,13 @@ impl Connections {
         self.filled.notify_one();
     }
 
-    /// Makes the client of a connection a known one, if known clients have a free place.
-    pub(crate) fn make_known(&self, key: u64) {
+    /// Makes the clients of these connections known ones, as far as known clients have free places.
+    pub(crate) fn make_known(&self, is_meant: impl Fn(u64, IpAddr) -> bool) {
         let mut table = self.table();
-        if table.half(true).count() < self.limits.half()
-            && let Some(entry) = table.entries.get_mut(&key)
-        {
-            entry.is_known = true;
-        }
+        let free = self.limits.half().saturating_sub(table.half(true).count());
+        let strangers = table.entries.iter_mut().filter(|(_, entry)| !entry.is_known);
+        let meant = strangers.filter(|(key, entry)| is_meant(**key, entry.client));
+        meant.take(free).for_each(|(_, entry)| entry.is_known = true);
     }
 
     /// Returns the number of connections accepted so far.
@@ -164,6 +163,8 @@ impl Connections {
 
     /// Closes the connections whose clients exceed a timeout.
     pub(crate) fn sweep(&self, now: Instant) {
+        // A balancer's kept connection may be older than what is known of it.
+        self.make_known(|_, client| self.known.contains(client));
         self.close_where(|entry| entry.is_late(now, &self.limits));
     }
 

@@ -107,11 +107,14 @@ async fn known_clients_have_places_that_no_stranger_takes() {
     assert_eq!(table.table().open(false).count(), 24);
     // A pod's hook becomes known, and then holds on as well.
     let hook = enter(&table, "10.9.0.1").await;
-    table.make_known(hook);
+    table.make_known(|key, _| key == hook);
     enter_all(&table, flood()).await;
     assert!(holds(&table, hook) && !table.is_pressed(hook));
-    let stranger = enter(&table, "10.9.0.2").await;
-    assert!(table.is_pressed(stranger), "its answers close its connection");
+    let kept = enter(&table, "10.9.0.2").await;
+    assert!(table.is_pressed(kept), "its answers close its connection");
+    table.known.set("10.9.0.2".parse().unwrap());
+    table.sweep(Instant::now());
+    assert!(!table.is_pressed(kept), "it became known after it had connected");
 }
 
 #[tokio::test]
