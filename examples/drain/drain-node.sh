@@ -10,8 +10,11 @@ node=$1
 shift
 address=$(kubectl get node "$node" -o jsonpath='{.status.addresses[?(@.type=="InternalIP")].address}')
 uid=$(kubectl get node "$node" -o jsonpath='{.metadata.uid}')
+# Of two addresses, the first is used.
+address=${address%% *}
+case $address in *:*) address="[$address]" ;; esac
 kubectl cordon "$node"
-# WAIT is split into words. Of two addresses, the first is used.
+# WAIT is split into words.
 # shellcheck disable=SC2086
-nodegate wait --addr "${address%% *}:25001" --node "$node" --node-uid "$uid" ${WAIT:---for acknowledged}
+nodegate wait --addr "$address:25001" --node "$node" --node-uid "$uid" ${WAIT:---for acknowledged}
 kubectl drain "$node" --ignore-daemonsets --delete-emptydir-data "$@"

@@ -78,7 +78,20 @@ fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
     let Some(first) = lines.next() else { return };
     seen.lock().unwrap().push(Instant::now());
     // Reads the rest of the head. A client that closes early gets its answer all the same.
-    lines.find(String::is_empty);
+    let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let header =
+        |name: &str| head.iter().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
+    if header("upgrade: ").is_some() {
+        let _ = write!(
+            stream,
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
+        );
+        return lines.for_each(|line| drop(writeln!(stream, "{name} {line}")));
+    }
+    // A body is one line.
+    if header("content-length: ").is_some_and(|length| length != "0") {
+        lines.next();
+    }
     if first.contains(HOLD) {
         let piece = format!("{}\n", " ".repeat(PIECE));
         let mut says = |text: &str| stream.write_all(text.as_bytes()).is_ok();
@@ -89,6 +102,8 @@ fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
         }
         return;
     }
-    let _ = write!(stream, "HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
+    // The path of a request may be the status of its answer.
+    let status = first.split(['/', ' ']).find_map(|word| word.parse::<u16>().ok()).unwrap_or(200);
+    let _ = write!(stream, "HTTP/1.0 {status} X\r\ncontent-length: {}\r\n\r\n{name}", name.len());
     let _ = stream.shutdown(Shutdown::Write);
 }

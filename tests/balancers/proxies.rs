@@ -1,15 +1,17 @@
 //! Balancers that stand before the nodes, each a real program with a documented configuration.
 
-use crate::balancer::{Balancer, Row, Source};
+use crate::backend::Backend;
+use crate::balancer::{Balancer, ROWS, Row, Source};
 use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT, Site, documented};
 use nodegate_testbed::haproxy::{self, Haproxy};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{self, system};
-use nodegate_testbed::{http, until};
+use nodegate_testbed::{ProbeReply, http, until};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -91,6 +93,79 @@ fn nginx_accepts_the_documented_configurations() {
         let output = nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()).output().unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn nginx_passes_on_what_the_service_answers_and_counts_no_failure() {
+    let row = ROWS.iter().find(|row| row.file == "nginx/local-servers.conf").unwrap();
+    let nodes = row.nodes();
+    let _nginx = nginx(row, &nodes);
+    let to = nodes.site.frontend();
+    let get = |path: &str| http::get(to, path).map(|answer| answer.status).ok();
+    let served = || nodes.backends.iter().map(Backend::connections).sum::<u64>();
+    until("nginx to serve", || (get("/") == Some(200)).then_some(()));
+    for status in [429, 502, 504, 500, 429] {
+        let before = served();
+        assert_eq!(get(&format!("/{status}")), Some(status));
+        assert_eq!(served(), before + 1, "the request of the {status} was repeated");
+        assert_eq!([(); 4].map(|()| get("/")), [Some(200); 4], "after a {status}");
+    }
+    let mut socket = http::connect(to).unwrap();
+    let upgrade = "GET /chat HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";
+    socket.write_all(upgrade.as_bytes()).unwrap();
+    let mut lines = BufReader::new(socket.try_clone().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains(" 101 "));
+    lines.find(String::is_empty);
+    socket.write_all(b"hello\n").unwrap();
+    assert!(lines.next().unwrap().ends_with(" hello"));
+    let body = "x".repeat(3 << 20) + "\n";
+    let post = format!("POST / HTTP/1.0\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    assert_eq!(ProbeReply::parse(&http::exchange(to, &post, http::TIMEOUT).unwrap()).unwrap().status, 200);
+}
+
+/// Servers as people write them.
+const SERVERS: &str = r#"
+    server quoted "127.0.0.1:1"
+    server prefix ipv4@127.0.0.1:2
+    server six [::1]:3
+    server long 0:0:0::1:4
+    server 'upper' ipv6@[2001:DB8::00A]:5
+    server named localhost:6
+    server portless 127.0.0.1
+    server-template many 1-2 localhost:7
+    server moved 127.0.0.1:8
+    server variable "${HOME}":9
+"#;
+
+#[test]
+fn the_documented_filter_keeps_the_state_of_every_server_that_has_not_changed() {
+    let site = Site::new();
+    let (dir, file) = (site.dir().display(), site.dir().join("haproxy.cfg"));
+    let servers = SERVERS.replace("${HOME}", "127.0.0.1");
+    let write = |servers: &str| {
+        let global = format!(
+            "global\n stats socket {dir}/nodegate.sock level admin\n server-state-file {dir}/server-state\n"
+        );
+        let defaults = "defaults\n timeout connect 1s\n timeout client 1s\n timeout server 1s\n load-server-state-from-file global\n";
+        fs::write(&file, format!("{global}{defaults}backend nodes\n{servers}")).unwrap();
+    };
+    write(&servers);
+    let mut haproxy = Haproxy::start(&file);
+    let all = [
+        "quoted", "prefix", "six", "long", "upper", "named", "portless", "many1", "many2", "moved",
+        "variable",
+    ];
+    for name in all {
+        haproxy.command(&format!("set server nodes/{name} state maint"));
+    }
+    write(&servers.replace(":8", ":88").replace("\"127.0.0.1\":9", "\"${NODEGATE_TEST_UNSET-127.0.0.1}\":9"));
+    let said = haproxy.reload();
+    let kept: Vec<&str> =
+        all.into_iter().filter(|name| haproxy.server(name).unwrap().administrative == 1).collect();
+    assert_eq!(kept, all[..9], "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("nodes/moved is left out") && lines[1].contains("nodes/variable"), "{said}");
 }
 
 const APACHE_MODULES: &str = "mpm_event authz_core slotmem_shm proxy proxy_http proxy_balancer proxy_hcheck \

@@ -117,8 +117,8 @@ impl Haproxy {
     }
 
     /// Reloads as `systemctl reload haproxy` does, with the documented state file. A new process takes over
-    /// from the old one.
-    pub fn reload(&mut self) {
+    /// from the old one. Returns what the script says about servers without a state.
+    pub fn reload(&mut self) -> String {
         let dump = self.state_file.with_extension("dump");
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
         let mut filter = Command::new("awk");
@@ -133,6 +133,7 @@ impl Haproxy {
         until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
         // The old process lives on for its open connections.
         std::thread::spawn(move || old_child.wait());
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Returns HAProxy's view of a server.
