@@ -8,10 +8,11 @@
 mod certificates;
 mod decision;
 mod facts;
+mod gate_metrics;
 mod review;
 mod run;
 mod serve;
 
 pub use certificates::{Issued, issue};
+pub use gate_metrics::GateMetrics;
 pub use run::Args;
-pub use serve::gate_metrics::GateMetrics;

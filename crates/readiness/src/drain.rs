@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// The label that asks for a Node to be left out of load balancers, with any value.
 ///
 /// Source: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
-const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The reason of a Node with [`EXCLUDE_LABEL`].
 pub(crate) const EXCLUDED: &str = "ExcludedFromLoadBalancers";
 

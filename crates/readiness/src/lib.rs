@@ -30,7 +30,7 @@ pub use board::{Board, Freshness, LastKnown, Lookup, Published, ServiceView};
 pub use check::{Begins, Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use conditions::{ConditionRule, ConditionRules};
 pub use damper::Damper;
-pub use drain::DrainSignals;
+pub use drain::{DrainSignals, EXCLUDE_LABEL};
 pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts, Taint, UnreachableTaint};
 pub use flips::Flip;
 pub use host_signals::HostSignals;

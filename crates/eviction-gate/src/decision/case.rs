@@ -75,6 +75,8 @@ pub(crate) struct Drain<'a> {
     pub(crate) node: &'a str,
     /// For how long the Node's condition `Ready` has not been True.
     pub(crate) not_ready_for: Option<Duration>,
+    /// Whether the Node has the label that keeps it out of load balancers.
+    pub(crate) is_excluded: bool,
     /// The annotation of the pod, else that of its namespace.
     pub(crate) annotation: Option<EvictWhen>,
     pub(crate) agent: &'a AgentReply,
@@ -83,6 +85,9 @@ pub(crate) struct Drain<'a> {
     /// The least age of the drain, as the Node's own dates and all earlier reviews show it.
     pub(crate) age: Duration,
 }
+
+/// The usual `--unknown-hold`.
+const UNKNOWN_HOLD: Duration = Duration::from_secs(30);
 
 /// The settings of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -111,10 +116,17 @@ pub(crate) struct Limits {
     pub(crate) max_hold: Duration,
 
     /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
-    /// the agent does not answer, is stale, or does not know its load balancers yet
-    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
+    /// the agent does not answer, is stale, or does not know its load balancers yet; if not set, 30s or --max-hold if that
+    /// is less
+    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION")]
     #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(1)))]
-    pub(crate) unknown_hold: Duration,
+    pub(crate) unknown_hold: Option<Duration>,
+}
+
+impl Limits {
+    pub(crate) fn unknown_hold(&self) -> Duration {
+        self.unknown_hold.unwrap_or(UNKNOWN_HOLD.min(self.max_hold))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +164,8 @@ impl Why {
     pub(crate) const GATE_POD: Self = Self("gate_pod");
     pub(crate) const NODE_GONE: Self = Self("node_gone");
     pub(crate) const NOT_DRAINING: Self = Self("not_draining");
+    /// The Node is out by its label, and no load balancer has to know.
+    pub(crate) const OUT_BY_LABEL: Self = Self("out_by_label");
     /// The annotation is `now`.
     pub(crate) const ANNOTATED_NOW: Self = Self("annotated_now");
     /// There is no annotation, with `--hold=annotated`.

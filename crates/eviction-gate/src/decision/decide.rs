@@ -40,21 +40,27 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
         (None, HoldMode::Annotated) => return Decision::allowed(Why::NOT_ANNOTATED),
         (annotation, _) => annotation.unwrap_or(limits.evict_when),
     };
-    let Hold { why, what, is_unknown } = match hold(drain, when) {
-        Ok(hold) => hold,
-        Err(decision) => return decision,
+    let Hold { why, what, is_unknown } = match judge(drain, when) {
+        Judgement::Hold(hold) => hold,
+        Judgement::GoOn(decision) => return decision,
     };
     let age = age(drain);
     if age > limits.max_hold {
         let held = format!("; the drain is older than {:?}: evicting anyway", limits.max_hold);
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
-    if is_unknown && age >= limits.unknown_hold {
-        let held = format!("; held for {:?}: evicting anyway", limits.unknown_hold);
+    if is_unknown && age >= limits.unknown_hold() {
+        let held = format!("; held for {:?}: evicting anyway", limits.unknown_hold());
         return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
     Decision { answer: Answer::Denied { retry_soon }, why, message: about(drain, &what, "") }
+}
+
+/// What an agent's reply means for an eviction.
+enum Judgement {
+    Hold(Hold),
+    GoOn(Decision),
 }
 
 /// A reason to hold, whatever the age of the drain.
@@ -66,73 +72,78 @@ struct Hold {
     is_unknown: bool,
 }
 
-impl Hold {
+impl Judgement {
     fn known(why: Why, what: impl Into<String>) -> Self {
-        Self { why, what: what.into(), is_unknown: false }
+        Self::Hold(Hold { why, what: what.into(), is_unknown: false })
     }
 
     fn unknown(why: Why, what: impl Into<String>) -> Self {
-        Self { why, what: what.into(), is_unknown: true }
+        Self::Hold(Hold { why, what: what.into(), is_unknown: true })
+    }
+
+    fn allowed(why: Why) -> Self {
+        Self::GoOn(Decision::allowed(why))
     }
 }
 
-/// Returns why the agent's reply is a reason to hold, or the decision if it is none.
-fn hold(drain: &Drain<'_>, when: EvictWhen) -> Result<Hold, Decision> {
+fn judge(drain: &Drain<'_>, when: EvictWhen) -> Judgement {
     match drain.agent {
-        AgentReply::Summary(summary) => hold_by(drain, summary, when),
-        AgentReply::WrongAgent(why) => Ok(Hold::unknown(Why::WRONG_AGENT, short(why))),
+        AgentReply::Summary(summary) => judge_summary(drain, summary, when),
+        AgentReply::WrongAgent(why) => Judgement::unknown(Why::WRONG_AGENT, short(why)),
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => Err(nevertheless(drain, Why::NODE_DEAD, &what)),
-                _ => Ok(Hold::unknown(Why::UNREACHABLE, what)),
+                Some(time) if time >= DEAD_AFTER => nevertheless(drain, Why::NODE_DEAD, &what),
+                _ => Judgement::unknown(Why::UNREACHABLE, what),
             }
         }
         AgentReply::Overloaded => {
-            Ok(Hold::known(Why::OVERLOADED, "too many drains at once to query every agent"))
+            Judgement::known(Why::OVERLOADED, "too many drains at once to query every agent")
         }
     }
 }
 
-fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result<Hold, Decision> {
+fn judge_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Judgement {
     if summary.stale {
-        return Ok(Hold::unknown(Why::STALE, "the agent's cache is stale"));
+        return Judgement::unknown(Why::STALE, "the agent's cache is stale");
     }
     match summary.verdict {
-        None => return Ok(Hold::unknown(Why::NOT_KNOWN, not_known(summary))),
+        None => return Judgement::unknown(Why::NOT_KNOWN, not_known(summary)),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
-            return Ok(Hold::known(Why::NOT_OUT, "the agent does not say yet that the node is going out"));
+            return Judgement::known(Why::NOT_OUT, "the agent does not say yet that the node is going out");
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return Err(nevertheless(drain, Why::MISMATCH, what));
+            return nevertheless(drain, Why::MISMATCH, what);
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
     match (summary.acknowledged, when, summary.released) {
-        (Some(true), EvictWhen::Released, Some(true)) => Err(Decision::allowed(Why::RELEASED)),
-        (Some(true), EvictWhen::Released, Some(false)) => Ok(Hold::known(
+        (Some(true), EvictWhen::Released, Some(true)) => Judgement::allowed(Why::RELEASED),
+        (Some(true), EvictWhen::Released, Some(false)) => Judgement::known(
             Why::SESSIONS,
             "all load balancers have acknowledged the drain; sessions are left",
-        )),
+        ),
         (Some(true), EvictWhen::Released, None) => {
-            Ok(Hold::unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left"))
+            Judgement::unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left")
         }
-        (Some(true), _, _) => Err(Decision::allowed(Why::ACKNOWLEDGED)),
-        (Some(false), _, _) => Ok(Hold::known(Why::WAITING, waiting(summary))),
+        (Some(true), _, _) => Judgement::allowed(Why::ACKNOWLEDGED),
+        (Some(false), _, _) => Judgement::known(Why::WAITING, waiting(summary)),
         (None, _, _) if !matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
-            Ok(Hold::unknown(Why::NOT_KNOWN, not_known(summary)))
+            Judgement::unknown(Why::NOT_KNOWN, not_known(summary))
         }
+        // Its label keeps it out of load balancers, and none probes it.
+        (None, _, _) if drain.is_excluded && summary.probers == 0 => Judgement::allowed(Why::OUT_BY_LABEL),
         // No setting requires that load balancers probe this node.
         (None, _, _) if !summary.balancers && summary.settings.probers.is_none() => {
-            Err(Decision::allowed(Why::NO_PROBERS))
+            Judgement::allowed(Why::NO_PROBERS)
         }
-        (None, _, _) => Ok(Hold::unknown(Why::NO_PROBERS, not_known(summary))),
+        (None, _, _) => Judgement::unknown(Why::NO_PROBERS, not_known(summary)),
     }
 }
 
-fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Decision {
-    Decision::unacknowledged(why, about(drain, what, "; evicting anyway"))
+fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Judgement {
+    Judgement::GoOn(Decision::unacknowledged(why, about(drain, what, "; evicting anyway")))
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does

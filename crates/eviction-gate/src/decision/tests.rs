@@ -36,7 +36,7 @@ fn summary() -> DrainSummary {
 }
 
 fn drain(agent: &AgentReply, annotation: Option<EvictWhen>, age: Duration) -> Drain<'_> {
-    Drain { node: "worker-1", not_ready_for: None, annotation, agent, seen_for: age, age }
+    Drain { node: "worker-1", not_ready_for: None, is_excluded: false, annotation, agent, seen_for: age, age }
 }
 
 fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentReply {
@@ -50,7 +50,7 @@ fn limits() -> Limits {
         evict_when: EvictWhen::Acknowledged,
         hold: HoldMode::All,
         max_hold: Duration::from_mins(1),
-        unknown_hold: Duration::from_secs(30),
+        unknown_hold: None,
     }
 }
 
@@ -148,6 +148,8 @@ fn missing_probers_hold_only_where_they_are_required() {
         {
             assert_eq!(outcome(&demanding, 29), denied(Why::NO_PROBERS, false));
             assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::NO_PROBERS));
+            let excluded = Drain { is_excluded: true, ..drain(&demanding, None, SECOND) };
+            assert_eq!(decide(&excluded, &limits()), Decision::allowed(Why::OUT_BY_LABEL));
         }
     }
 }
@@ -300,7 +302,7 @@ prop_compose! {
             evict_when: if when { EvictWhen::Acknowledged } else { EvictWhen::Released },
             hold: if hold { HoldMode::All } else { HoldMode::Annotated },
             max_hold: Duration::from_secs(max),
-            unknown_hold: Duration::from_secs(unknown.min(max)),
+            unknown_hold: Some(Duration::from_secs(unknown.min(max))),
         }
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{AddressTypes, NodeIdentity};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_program::sanitize_short;
-use nodegate_readiness::{DrainSignals, NodeFacts};
+use nodegate_readiness::{DrainSignals, EXCLUDE_LABEL, NodeFacts};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -89,7 +89,10 @@ fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadNode {
     pub(crate) identity: NodeIdentity,
+    /// Whether it has a drain signal besides its label [`EXCLUDE_LABEL`].
     pub(crate) is_draining: bool,
+    /// Whether that label is a drain signal of it: load balancers leave it out by design.
+    pub(crate) is_excluded: bool,
     /// For how long its condition `Ready` has not been True.
     pub(crate) not_ready_for: Option<Duration>,
     /// The addresses at which its agent is asked, the preferred one first.
@@ -121,6 +124,9 @@ pub(crate) fn node(
     let reason = signals.reason(&facts);
     let cordon = dated.taint(CORDON);
     let without_cordon = NodeFacts { unschedulable: false, ..facts.clone() };
+    let mut without_label = facts.clone();
+    without_label.labels.remove(EXCLUDE_LABEL);
+    let reason_without_label = signals.reason(&without_label);
     let is_cordoned_only = facts.unschedulable && signals.reason(&without_cordon).is_none();
     let drained_since = reason.as_ref().and_then(|reason| match reason.as_str() {
         "Unschedulable" => cordon,
@@ -132,7 +138,8 @@ pub(crate) fn node(
             name: node.metadata.name.clone().unwrap_or_default(),
             uid: facts.uid.clone(),
         },
-        is_draining: reason.is_some(),
+        is_draining: reason_without_label.is_some(),
+        is_excluded: reason.is_some() && facts.labels.contains_key(EXCLUDE_LABEL),
         not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
         addresses: types.choose(node.addresses()),
         drained_for: drained_since.map(|since| since_then(since, now)),
@@ -228,6 +235,17 @@ mod tests {
         let early = read(&all, &json, UNIX_EPOCH);
         assert_eq!((early.not_ready_for, early.drained_for), (Some(Duration::ZERO), Some(Duration::ZERO)));
         assert!(!read("none", &json, at).is_draining);
+        let mut labelled = json.clone();
+        labelled["metadata"]["labels"] = json!({EXCLUDE_LABEL: ""});
+        let states = |json: &serde_json::Value| {
+            [&all, "none"].map(|signals| {
+                let node = read(signals, json, at);
+                (node.is_draining, node.is_excluded)
+            })
+        };
+        assert_eq!(states(&labelled), [(true, true), (false, false)]);
+        labelled["spec"] = json!({});
+        assert_eq!(states(&labelled), [(false, true), (false, false)]);
         // A second signal, which may have been there before the cordon and stay after it.
         let mut json = json;
         json["metadata"]["deletionTimestamp"] = json!("2026-11-23T00:00:00Z");

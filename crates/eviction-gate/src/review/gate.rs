@@ -10,7 +10,7 @@ use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;
-use crate::serve::gate_metrics::GateMetrics;
+use crate::gate_metrics::GateMetrics;
 use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use nodegate_program::{HTTP_PORT, number};
@@ -66,8 +66,15 @@ pub(crate) struct Gate {
 /// The pause between two looks at draining Nodes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);
 
-/// A review up to the point where it depends on the agent.
-struct Found {
+/// What the API server says about the pod of a review.
+enum Found {
+    /// Nothing holds it, for this reason.
+    Free(Why),
+    OnDrainingNode(DrainingPod),
+}
+
+/// A pod whose eviction depends on the agent of its node.
+struct DrainingPod {
     pod: PodView,
     node: Arc<ReadNode>,
     /// The annotation of the pod, else that of its namespace.
@@ -96,11 +103,12 @@ impl Gate {
         }
         let arrival = Instant::now();
         let deadline = arrival + self.settings.review_timeout;
-        let decision = match timeout_at(deadline, self.find(review, arrival)).await {
-            Err(_) => failed(review, &"the API server was too slow"),
-            Ok(Err(error)) => failed(review, &error),
-            Ok(Ok(Err(why))) => Decision::allowed(why),
-            Ok(Ok(Ok(found))) => self.on_draining_node(review, &found, arrival, deadline).await,
+        let found = timeout_at(deadline, self.find(review, arrival)).await;
+        let found = found.unwrap_or_else(|_| Err("the API server was too slow".to_owned()));
+        let decision = match found {
+            Err(error) => failed(review, &error),
+            Ok(Found::Free(why)) => Decision::allowed(why),
+            Ok(Found::OnDrainingNode(pod)) => self.on_draining_node(review, &pod, arrival, deadline).await,
         };
         self.metrics.reviewed(decision.answer, decision.why);
         tracing::debug!(
@@ -115,13 +123,13 @@ impl Gate {
         decision
     }
 
-    /// Returns the pod and its node, or why the pod is not held.
-    async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Result<Found, Why>, ApiError> {
+    async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Found, String> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let Some(json) = self.api.get(&path).await? else { return Ok(Err(Why::POD_GONE)) };
-        let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error))?;
+        let json = self.api.get(&path).await.map_err(|error| error.to_string())?;
+        let Some(json) = json else { return Ok(Found::Free(Why::POD_GONE)) };
+        let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error).to_string())?;
         if let Some(why) = exemption(&pod, &self.settings.namespace) {
-            return Ok(Err(why));
+            return Ok(Found::Free(why));
         }
         let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
             match pod.evict_when {
@@ -129,12 +137,13 @@ impl Gate {
                 own => own,
             }
         });
-        let Some(node) = node? else { return Ok(Err(Why::NODE_GONE)) };
+        let node = node.map_err(|error| error.to_string())?;
+        let Some(node) = node else { return Ok(Found::Free(Why::NODE_GONE)) };
         if !node.is_draining {
             self.drains.ended(node.key());
-            return Ok(Err(Why::NOT_DRAINING));
+            return Ok(Found::Free(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }));
         }
-        Ok(Ok(Found { pod, node, annotation }))
+        Ok(Found::OnDrainingNode(DrainingPod { pod, node, annotation }))
     }
 
     /// Reads a Node from etcd, after the review has arrived.
@@ -187,11 +196,11 @@ impl Gate {
     async fn on_draining_node(
         &self,
         review: &EvictionReview,
-        found: &Found,
+        found: &DrainingPod,
         arrival: Instant,
         deadline: Instant,
     ) -> Decision {
-        let Found { node, annotation, .. } = found;
+        let DrainingPod { node, annotation, .. } = found;
         self.drains.seen(node, nodegate_clock::now(), review.dry_run);
         // The agent's reply can't matter.
         let reply = match annotation {
@@ -206,6 +215,7 @@ impl Gate {
         let drain = Drain {
             node: &node.identity.name,
             not_ready_for: node.not_ready_for,
+            is_excluded: node.is_excluded,
             annotation: *annotation,
             agent: &reply,
             seen_for,
@@ -227,7 +237,7 @@ impl Gate {
     }
 
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
-    fn note(&self, review: &EvictionReview, found: &Found, decision: &Decision) {
+    fn note(&self, review: &EvictionReview, found: &DrainingPod, decision: &Decision) {
         let now = nodegate_clock::now();
         let (namespace, pod, why) = (&review.namespace, &review.name, decision.why.0);
         let (message, node) = (&decision.message, &found.node.identity.name);

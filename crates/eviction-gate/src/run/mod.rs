@@ -7,8 +7,8 @@ pub(crate) mod upkeep;
 pub use args::Args;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
+use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, GateSettings, Notices, post_events};
-use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, ApiServers, GateHealth, Https, Webhook};
 use args::REMOVED;
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
@@ -34,7 +34,7 @@ impl Program for Args {
 
     fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
         let source = source(&self, mistakes);
-        let unknown = self.limits.unknown_hold;
+        let unknown = self.limits.unknown_hold();
         if unknown > self.limits.max_hold {
             mistakes.value("unknown-hold", shown(unknown), "takes at most --max-hold");
         }

@@ -1,8 +1,8 @@
 //! Once a minute, refreshes the certificate, then checks that evictions come to the gate. `run` starts it.
 
 use crate::certificates::Keeper;
+use crate::gate_metrics::GateMetrics;
 use crate::review::SELF_CHECK;
-use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::Webhook;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;

@@ -1,4 +1,3 @@
 //! HTTPS for the API server, and the metrics.
 
-pub(crate) mod gate_metrics;
 pub(crate) mod webhook;

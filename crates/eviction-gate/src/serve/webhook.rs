@@ -1,8 +1,8 @@
 //! Serves the webhook over HTTPS; each request is one review. Holds the gate's health, which `upkeep` writes.
 
-use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
 use crate::decision::{Answer, Decision, Why};
+use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};

@@ -8,6 +8,7 @@ fn every_wrong_setting_is_named() {
     let output = lab
         .command(&[
             "--max-hold=5s",
+            "--unknown-hold=30s",
             "--drain-on=cordon",
             "--evict-when=soon",
             "--agent-port=0",

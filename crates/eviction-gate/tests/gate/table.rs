@@ -3,7 +3,7 @@
 use crate::lab::{Evicted, Lab, draining};
 use nodegate_testbed::stub::answer;
 use nodegate_testbed::{NODE, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[track_caller]
 fn allowed(evicted: &Evicted) {
@@ -40,6 +40,21 @@ fn an_eviction_waits_for_the_acknowledgement() {
     allowed(&lab.evict("q"));
     gate.wait_for_reviews("allowed", "not_draining", 1);
     assert_eq!(lab.events(), [""; 0]);
+}
+
+#[test]
+fn a_node_that_is_out_by_its_label_alone_is_let_go() {
+    let lab = Lab::new();
+    // The usual --unknown-hold is longer.
+    let gate = lab.gate(&["--max-hold=20s"]);
+    lab.pod("p");
+    let label = |node: &mut Value| {
+        node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] = json!("")
+    };
+    assert!(lab.sim().edit_node(NODE, "test", label));
+    allowed(&lab.evict("p"));
+    gate.wait_for_reviews("allowed", "out_by_label", 1);
+    assert_eq!((gate.metric("nodegate_gate_unacknowledged_total"), lab.events()), (0, vec![]));
 }
 
 #[test]
