@@ -1,34 +1,9 @@
 //! The credentials that the agent accepts, and the log lines for those that it refuses.
 
 use nodegate_testbed::Cluster;
-use nodegate_testbed::programs;
 use nodegate_testbed::waiting::until;
-use std::fs;
-use std::process::Command;
 
 const STALE_AFTER: &str = "--stale-after=4s";
-
-/// Shows that the agent never uses a proxy. Many hosts set a proxy in the environment for targets outside the
-/// cluster.
-#[test]
-fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
-    let cluster = Cluster::start();
-    let mut command = Command::new(programs::agent());
-    command
-        .arg(STALE_AFTER)
-        .env("HTTPS_PROXY", "http://127.0.0.1:9")
-        .env("https_proxy", "http://127.0.0.1:9");
-    cluster.launch(command).wait_ready();
-
-    let direct = fs::read_to_string(cluster.kubeconfig()).unwrap();
-    let proxied = direct.replace("    server:", "    proxy-url: http://127.0.0.1:9\n    server:");
-    assert_ne!(proxied, direct);
-    fs::write(cluster.kubeconfig(), proxied).unwrap();
-    let agent = cluster.agent(&[STALE_AFTER]);
-    agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
-    agent.logs_once(r#"reason="no-client" "#);
-    assert!(agent.logged("the kubeconfig's proxy-url is not supported") > 0, "{}", agent.log_text());
-}
 
 /// Shows where the operator reads why the agent has no proof. Each refusal has its words beside the code.
 #[test]

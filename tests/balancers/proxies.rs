@@ -101,7 +101,10 @@ fn nginx_passes_on_what_the_service_answers_and_counts_no_failure() {
     let nodes = row.nodes();
     let _nginx = nginx(row, &nodes);
     let to = nodes.site.frontend();
-    let get = |path: &str| http::get(to, path).map(|answer| answer.status).ok();
+    let get = |path: &str| {
+        let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
+        Some(ProbeReply::parse(&http::exchange(to, &request, http::TIMEOUT).ok()?)?.status)
+    };
     let served = || nodes.backends.iter().map(Backend::connections).sum::<u64>();
     until("nginx to serve", || (get("/") == Some(200)).then_some(()));
     for status in [429, 502, 504, 500, 429] {

@@ -16,24 +16,25 @@ use crate::tls;
 use futures::future::BoxFuture;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::header::{AUTHORIZATION, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tower::ServiceBuilder;
-use tower::util::ServiceFn;
+use tokio::net::TcpStream;
+use tower::util::{BoxCloneSyncService, ServiceFn};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 /// The longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,64 +75,21 @@ impl ClientError {
     }
 }
 
-/// Reads the configuration: the in-cluster credentials first, then `KUBECONFIG`.
-pub(crate) async fn config() -> Result<Config, ClientError> {
+/// Reads the configuration: the in-cluster credentials first, then kubeconfigs.
+pub(crate) fn config() -> Result<Config, ClientError> {
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
-    let kubeconfig = async {
-        let kubeconfig = kubeconfig()?;
-        let asks_for_proxy = asks_for_proxy(&kubeconfig);
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok::<_, KubeconfigError>((config, asks_for_proxy))
-    };
-    let mut config = match kubeconfig.await {
-        Ok((_, true)) => {
-            let why = "nodegate connects to the API server directly";
-            return Err(ClientError(format!("the kubeconfig's proxy-url is not supported: {why}")));
+    match nodegate_kubeconfig::find(None, None) {
+        Ok(Some(found)) => Ok(found.config),
+        Ok(None) => {
+            let looked_for = nodegate_kubeconfig::looked_for();
+            let why = format!("not in a cluster ({in_cluster}), and no kubeconfig; looked for {looked_for}");
+            Err(ClientError(format!("no credentials: {why}")))
         }
-        Ok((config, false)) => config,
-        Err(error) => {
-            let why = format!("not in a cluster ({in_cluster}), and no kubeconfig ({error})");
-            return Err(ClientError(format!("no credentials: {why}")));
-        }
-    };
-    let server = &config.cluster_url;
-    match server.scheme_str() {
-        Some("https") if server.host().is_some() => {}
-        // Without TLS, kube would still read all CAs of the machine, at each connection.
-        Some("http") if server.host().is_some() => config.root_cert = Some(Vec::new()),
-        // kube would end the thread at it.
-        _ => {
-            let server = server.to_string();
-            let what = "no URL such as https://10.0.0.1:6443";
-            return Err(ClientError(format!("the kubeconfig's server {server:?} is {what}")));
-        }
+        Err(error) => Err(ClientError(error)),
     }
-    Ok(config)
-}
-
-/// Reads the files of `KUBECONFIG`, or `~/.kube/config`. kube asks the user database for the home directory if
-/// `HOME` is not set; a static binary would include all of that database's plugins.
-fn kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
-    if let Some(kubeconfig) = Kubeconfig::from_env()? {
-        return Ok(kubeconfig);
-    }
-    let home = std::env::var_os("HOME").ok_or(KubeconfigError::FindPath)?;
-    Kubeconfig::read_from(Path::new(&home).join(".kube/config"))
-}
-
-/// Returns true if the kubeconfig itself names a proxy. kube also uses `HTTPS_PROXY`, which many hosts set
-/// for targets outside of the cluster; the agent connects to the API server directly.
-fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
-    let context =
-        kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
-    let context = context.and_then(|named| named.context.as_ref());
-    let cluster =
-        context.and_then(|context| kubeconfig.clusters.iter().find(|named| named.name == context.cluster));
-    let cluster = cluster.and_then(|named| named.cluster.as_ref());
-    cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
 /// A source of clients.
@@ -149,7 +107,7 @@ impl Connector {
     /// Returns a client. `observer` observes all its requests and bytes.
     pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
         match self {
-            Self::Network => connect_with(config().await?, observer).await,
+            Self::Network => connect_with(config()?, observer).await,
             Self::Simulated(open) => Ok(Client::new(ObservingService::new(open(), observer), "default")),
         }
     }
@@ -208,7 +166,7 @@ pub fn tagged(client: Client, stream: StreamId) -> Client {
 }
 
 /// Returns a connector like kube's own, which also offers HTTP/2.
-fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
+fn https(config: &Config) -> Result<HttpsConnector<Route>, ClientError> {
     let tls = tls::client_config(config).map_err(ClientError::unusable)?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
@@ -218,7 +176,41 @@ fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, Cli
             builder.with_server_name_resolver(FixedServerNameResolver::new(server))
         }
     };
-    Ok(builder.enable_all_versions().wrap_connector(connector()))
+    Ok(builder.enable_all_versions().wrap_connector(route(config)?))
+}
+
+/// The way to the API server: direct, or through the kubeconfig's proxy.
+type Route = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
+
+fn route(config: &Config) -> Result<Route, ClientError> {
+    let Some(proxy) = &config.proxy_url else {
+        return Ok(BoxCloneSyncService::new(connector().map_err(BoxError::from)));
+    };
+    let unsupported =
+        || ClientError(format!("the proxy {proxy} is not supported; give one with http:// or socks5://"));
+    // It decodes the proxy's user and password.
+    let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
+    let intercept = intercept.ok_or_else(unsupported)?;
+    let to = intercept.uri().clone();
+    match proxy.scheme_str() {
+        Some("http") => {
+            let tunnel = Tunnel::new(to, connector());
+            let tunnel = match intercept.basic_auth() {
+                Some(auth) => tunnel.with_auth(auth.clone()),
+                None => tunnel,
+            };
+            Ok(BoxCloneSyncService::new(tunnel.map_err(BoxError::from)))
+        }
+        Some("socks5") => {
+            let socks = SocksV5::new(to, connector());
+            let socks = match intercept.raw_auth() {
+                Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+                None => socks,
+            };
+            Ok(BoxCloneSyncService::new(socks.map_err(BoxError::from)))
+        }
+        _ => Err(unsupported()),
+    }
 }
 
 /// Resolves names without the C library: a static binary has no resolver of its own.

@@ -1,13 +1,14 @@
 //! The token of requests, from wherever the user of the kubeconfig has it.
 
-// kube reads kubeconfigs and service accounts. Its layer that signs requests is not used: it ends the thread at
-// a token with a line break, refuses a token file that ends with one (kubectl trims it), forgets a good token
-// while its file is empty, and runs programs without a bound (`plugin`).
+// kube's layer that signs requests is not used: it ends the thread at a token with a line break, refuses a token
+// file that ends with one (kubectl trims it), and forgets a good token while its file is empty.
 
-use crate::plugin;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::AuthInfo;
+use nodegate_kubeconfig::{Terminal, run_plugin};
 use secrecy::ExposeSecret;
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,23 +31,10 @@ impl Credentials {
     /// Loads the user's credentials. Afterwards, the user has the certificate that a credential plugin gave, and
     /// no plugin.
     pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, BoxError> {
-        if let Some(provider) = &user.auth_provider {
-            let instead = "give it exec, a token, a tokenFile or a client certificate";
-            return Err(format!("its user has an auth-provider ({}): {instead}", provider.name).into());
+        if user.auth_provider.is_some() {
+            return Err("the ID token of its auth-provider has expired; log in again, or use exec".into());
         }
-        if user.username.is_some() || user.password.is_some() {
-            // No API server has accepted one since 1.19.
-            let instead = "give it a token, a tokenFile or a client certificate";
-            return Err(format!("its user has a password: {instead}").into());
-        }
-        let mut valid_until = None;
-        // As in client-go, a token counts for more than a plugin.
-        if let Some(exec) = user.exec.take().filter(|_| user.token.is_none() && user.token_file.is_none()) {
-            // Boxed: the futures of all clients would have room for it.
-            valid_until = Box::pin(plugin::run(&exec, user)).await.map_err(|error| {
-                format!("credential plugin {}: {error}", exec.command.as_deref().unwrap_or_default())
-            })?;
-        }
+        let valid_until = run_plugin(user, Terminal::Absent).await?;
         Ok(Self { token: Token::of(user)?, valid_until })
     }
 }
@@ -60,6 +48,11 @@ pub(crate) struct Token {
 
 impl Token {
     fn of(user: &AuthInfo) -> Result<Option<Self>, BoxError> {
+        if let (Some(name), Some(password)) = (&user.username, &user.password) {
+            let pair = STANDARD.encode(format!("{name}:{}", password.expose_secret()));
+            let last = Mutex::new(header(&format!("Basic {pair}"))?);
+            return Ok(Some(Self { file: None, last }));
+        }
         if let Some(token) = &user.token {
             let last = Mutex::new(bearer(token.expose_secret())?);
             return Ok(Some(Self { file: None, last }));
@@ -91,8 +84,11 @@ fn read(file: &Path) -> Result<HeaderValue, BoxError> {
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, BoxError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-        .map_err(|_| "the token is not text of one line")?;
+    header(&format!("Bearer {}", token.trim()))
+}
+
+fn header(value: &str) -> Result<HeaderValue, BoxError> {
+    let mut value = HeaderValue::try_from(value).map_err(|_| "the token is not text of one line")?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -122,30 +118,19 @@ mod tests {
         assert_eq!(token.header(), "Bearer two");
     }
 
-    #[test]
-    fn a_token_in_the_kubeconfig_counts_for_more_than_a_file() {
-        let user = AuthInfo {
-            token: Some("given".to_owned().into()),
-            token_file: Some("/nowhere".to_owned()),
-            ..AuthInfo::default()
-        };
-        assert_eq!(Token::of(&user).unwrap().unwrap().header(), "Bearer given");
-        assert!(Token::of(&AuthInfo::default()).unwrap().is_none());
-    }
-
     /// Returns the token of a user of a kubeconfig, or the error.
-    async fn header(user: serde_json::Value) -> Result<Option<HeaderValue>, String> {
+    async fn load(user: serde_json::Value) -> Result<Option<HeaderValue>, String> {
         let mut user: AuthInfo = serde_json::from_value(user).unwrap();
         let credentials = Credentials::load(&mut user).await.map_err(|error| error.to_string())?;
         Ok(credentials.token.map(|token| token.header()))
     }
 
     #[tokio::test]
-    async fn a_plugin_runs_only_without_a_token() {
+    async fn every_credential_has_its_header() {
         let plugin = json!({"command": "sh", "args": ["-c", r#"echo '{"status":{"token":"run"}}'"#]});
-        assert_eq!(header(json!({"exec": plugin})).await.unwrap().unwrap(), "Bearer run");
-        assert_eq!(header(json!({"exec": plugin, "token": "given"})).await.unwrap().unwrap(), "Bearer given");
-        assert_eq!(header(json!({})).await, Ok(None));
+        assert_eq!(load(json!({"exec": plugin})).await.unwrap().unwrap(), "Bearer run");
+        assert_eq!(load(json!({"username": "a", "password": "b"})).await.unwrap().unwrap(), "Basic YTpi");
+        assert_eq!(load(json!({})).await, Ok(None));
     }
 
     #[tokio::test]
@@ -155,11 +140,10 @@ mod tests {
                 json!({"exec": {"command": "/nowhere/aws"}}),
                 "credential plugin /nowhere/aws: can't run it: No such file",
             ),
-            (json!({"auth-provider": {"name": "gcp"}}), "auth-provider (gcp)"),
-            (json!({"username": "me"}), "password"),
+            (json!({"auth-provider": {"name": "oidc"}}), "ID token"),
             (json!({"token": "two\nlines"}), "the token is not text of one line"),
         ] {
-            let error = header(user).await.unwrap_err();
+            let error = load(user).await.unwrap_err();
             assert!(error.contains(said), "{said}: {error}");
         }
     }

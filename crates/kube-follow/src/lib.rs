@@ -14,7 +14,6 @@ mod failure_reason;
 pub mod fuzzing;
 mod lines;
 mod observe;
-mod plugin;
 mod resource;
 mod session;
 mod tls;

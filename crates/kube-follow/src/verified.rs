@@ -85,7 +85,7 @@ pub enum OpenError {
 /// `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the credentials are read again each
 /// time. Only the TCP connection has a timeout; dropping the future closes it.
 pub async fn open_verified(server: Uri, peer: Peer<'_>, caller: Caller) -> Result<Verified, OpenError> {
-    let mut config = config().await?;
+    let mut config = config()?;
     config.accept_invalid_certs = false;
     let (mut name, mut tcp) = (API_SERVER, connector());
     if let Peer::Own { address, name: own, trusted } = peer {

@@ -7,8 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
-use kube::config::{AuthInfo, ExecConfig};
-use rustix::process::{Pid, Signal, kill_process_group};
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 use std::io;
@@ -16,10 +15,13 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
-use tower::BoxError;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The longest run of a plugin. One that asks its cloud needs seconds.
 const WITHIN: Duration = Duration::from_secs(20);
+/// The longest run of a plugin that may ask a person.
+const WITH_PERSON_WITHIN: Duration = Duration::from_mins(5);
 /// The maximum number of bytes that a plugin may print, on each of its outputs.
 const MAX_OUTPUT: u64 = 1 << 20;
 /// The maximum length of its error output in a message, in characters.
@@ -28,7 +30,9 @@ const MAX_SAID: usize = 200;
 const EMPTY: &str = "its output has neither a token nor a certificate with its key";
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Credential {
+    api_version: Option<String>,
     status: Option<Status>,
 }
 
@@ -41,11 +45,51 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// Runs the plugin, and gives the user the plugin's credentials. Returns their expiry, if they have one.
-pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Timestamp>, BoxError> {
-    let printed = output(command(exec)?, WITHIN).await?;
+/// Whether a person can answer the plugin's questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// No, as in a service.
+    Absent,
+    /// The plugin gets this process' stdin and stderr.
+    Shared,
+}
+
+/// Runs the user's credential plugin, if there is one, and replaces it by the credentials that it prints. Returns their
+/// expiry, if they have one.
+///
+/// # Errors
+/// Fails with a sentence that names the plugin.
+pub async fn run_plugin(user: &mut AuthInfo, terminal: Terminal) -> Result<Option<Timestamp>, String> {
+    let Some(exec) = user.exec.take() else { return Ok(None) };
+    let command = exec.command.as_deref().unwrap_or_default();
+    // Boxed: the futures of all clients would have room for it.
+    let ran = Box::pin(run(&exec, user, terminal)).await;
+    ran.map_err(|error| {
+        let hint = exec.install_hint.as_deref().map_or(String::new(), |hint| format!("; {}", hint.trim()));
+        format!("credential plugin {command}: {error}{hint}")
+    })
+}
+
+async fn run(
+    exec: &ExecConfig,
+    user: &mut AuthInfo,
+    terminal: Terminal,
+) -> Result<Option<Timestamp>, BoxError> {
+    let (asks, within) = match (&exec.interactive_mode, terminal) {
+        (Some(ExecInteractiveMode::Always), Terminal::Absent) => {
+            return Err("its interactiveMode is Always, and there is no terminal".into());
+        }
+        (Some(ExecInteractiveMode::Never), _) | (_, Terminal::Absent) => (false, WITHIN),
+        (_, Terminal::Shared) => (true, WITH_PERSON_WITHIN),
+    };
+    let printed = output(command(exec, asks)?, asks, within).await?;
     let credential = serde_json::from_slice::<Credential>(&printed);
     let credential = credential.map_err(|error| format!("its output is no ExecCredential: {error}"))?;
+    if let (Some(wanted), Some(printed)) = (&exec.api_version, &credential.api_version)
+        && wanted != printed
+    {
+        return Err(format!("it is to print apiVersion {wanted}, and prints {printed}").into());
+    }
     let status = credential.status.ok_or(EMPTY)?;
     let certificate = status.client_certificate_data.zip(status.client_key_data);
     if status.token.is_none() && certificate.is_none() {
@@ -60,7 +104,7 @@ pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option
 }
 
 /// Returns the command with the arguments, variables and information that client-go gives it.
-fn command(exec: &ExecConfig) -> Result<Command, BoxError> {
+fn command(exec: &ExecConfig, asks: bool) -> Result<Command, BoxError> {
     let mut command = Command::new(exec.command.as_ref().ok_or("it names no program")?);
     command.args(exec.args.iter().flatten());
     for variable in exec.env.iter().flatten() {
@@ -71,28 +115,40 @@ fn command(exec: &ExecConfig) -> Result<Command, BoxError> {
     let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
     let info = json!({
         "apiVersion": exec.api_version, "kind": "ExecCredential",
-        "spec": {"interactive": false, "cluster": cluster},
+        "spec": {"interactive": asks, "cluster": cluster},
     });
     command.env("KUBERNETES_EXEC_INFO", info.to_string());
     Ok(command)
 }
 
 /// The processes of a plugin, which are killed unless it has ended by itself.
-struct Group(Option<Pid>);
+#[cfg(unix)]
+struct Group(Option<rustix::process::Pid>);
 
+#[cfg(unix)]
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            let _ = kill_process_group(group, Signal::KILL);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 }
 
 /// Returns the output of a program that ends well within the bounds.
-async fn output(mut command: Command, within: Duration) -> Result<Vec<u8>, BoxError> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(|error| not_run(&error))?;
-    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+async fn output(mut command: Command, asks: bool, within: Duration) -> Result<Vec<u8>, BoxError> {
+    command.stdout(Stdio::piped()).kill_on_drop(true);
+    if !asks {
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        // One that asks must stay in the terminal's own group.
+        #[cfg(unix)]
+        command.process_group(0);
+    }
+    let mut child = command.spawn().map_err(|error| not_run(&error))?;
+    #[cfg(unix)]
+    let mut group = {
+        let id = child.id().filter(|_| !asks);
+        Group(id.and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())))
+    };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = async {
         let status = async { child.wait().await.map_err(|error| not_run(&error)) };
@@ -101,7 +157,10 @@ async fn output(mut command: Command, within: Duration) -> Result<Vec<u8>, BoxEr
     let ended = tokio::time::timeout(within, ended).await;
     let (printed, said, status) =
         ended.map_err(|_| format!("it takes longer than {} s", within.as_secs()))??;
-    group.0 = None;
+    #[cfg(unix)]
+    {
+        group.0 = None;
+    }
     if status.success() {
         return Ok(printed);
     }
@@ -139,7 +198,7 @@ mod tests {
 
     async fn user(script: &str) -> Result<(AuthInfo, Option<Timestamp>), BoxError> {
         let mut user = AuthInfo::default();
-        let expiry = run(&shell(script), &mut user).await?;
+        let expiry = run(&shell(script), &mut user, Terminal::Absent).await?;
         Ok((user, expiry))
     }
 
@@ -165,6 +224,10 @@ mod tests {
             ("echo no login >&2; exit 3", "exit status: 3: no login"),
             ("echo hello", "its output is no ExecCredential: expected value at line 1 column 1"),
             ("echo '{\"status\":{}}'", "its output has neither a token nor a certificate with its key"),
+            (
+                "echo '{\"apiVersion\":\"v2\",\"status\":{}}'",
+                "it is to print apiVersion client.authentication.k8s.io/v1, and prints v2",
+            ),
             ("yes", "it prints more than 1048576 bytes"),
             ("yes >&2", "it prints more than 1048576 bytes"),
         ] {
@@ -177,7 +240,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
         let script = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
-        let late = output(command(&shell(&script)).unwrap(), Duration::from_secs(1)).await;
+        let late = output(command(&shell(&script), false).unwrap(), false, Duration::from_secs(1)).await;
         assert_eq!(late.unwrap_err().to_string(), "it takes longer than 1 s");
         let child = std::fs::read_to_string(&file).unwrap();
         let state = format!("/proc/{}/stat", child.trim());

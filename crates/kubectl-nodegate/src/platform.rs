@@ -1,6 +1,5 @@
 //! Everything that differs between operating systems: signals, the home directory, limits.
 
-use std::path::PathBuf;
 use tokio::process::Child;
 
 /// Waits for a signal to end, and returns its name.
@@ -42,18 +41,6 @@ pub(crate) fn interrupt(child: &Child) {
     }
     #[cfg(windows)]
     let _ = child;
-}
-
-/// Returns the home directories in which kubectl looks for `.kube/config`, in its order. On Linux and macOS it
-/// uses `HOME` alone.
-pub(crate) fn homes() -> Vec<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let on_drive = set("HOMEDRIVE").zip(set("HOMEPATH")).map(|(mut drive, path)| {
-        drive.push(path);
-        drive
-    });
-    let of_windows = [on_drive, set("USERPROFILE")].into_iter().filter(|_| cfg!(windows));
-    [set("HOME")].into_iter().chain(of_windows).flatten().map(PathBuf::from).collect()
 }
 
 /// Raises the limit on open files as far as needed; with a lower limit, some agents would seem not to answer.

@@ -7,7 +7,7 @@ use kube::runtime::reflector::Lookup;
 use nodegate_kube_follow::{WatchedNode, resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -89,12 +89,16 @@ impl WatchedLease {
 pub(crate) struct WatchedSlice {
     #[serde(default)]
     metadata: ObjectMeta,
+    #[serde(default)]
+    address_type: String,
     ports: Option<Vec<Port>>,
     endpoints: Option<Vec<ApiEndpoint>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Port {
+    #[serde(default)]
+    name: String,
     port: Option<i32>,
 }
 
@@ -113,15 +117,37 @@ struct Conditions {
     terminating: Option<bool>,
 }
 
+/// The label of slices that kube-proxy leaves out.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// The label of the program that keeps a slice, and its value for slices of Services with a selector.
+const MANAGED_BY: (&str, &str) =
+    ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
+
 impl WatchedSlice {
-    /// Returns the first address of each ready endpoint on `node`. Names (address type FQDN) are skipped, as in
-    /// kube-proxy, which also treats a missing port as none.
-    fn ready_on(&self, node: &str) -> impl Iterator<Item = IpAddr> {
-        let has_port = self.ports.iter().flatten().any(|port| port.port.is_some_and(|port| port != 0));
-        let endpoints = self.endpoints.iter().flatten().filter(move |_| has_port);
-        let local = endpoints.filter(move |endpoint| endpoint.node_name.as_deref() == Some(node));
-        let ready = local.filter(|endpoint| endpoint.is_ready());
-        ready.filter_map(|endpoint| endpoint.addresses.first()?.parse().ok())
+    fn label(&self, name: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// Returns true if the slice is of a family of its Service, which has at least one slice for each.
+    fn is_managed(&self) -> bool {
+        self.label(MANAGED_BY.0) == Some(MANAGED_BY.1)
+    }
+
+    /// Returns each port with the first address of each endpoint on `node`, and whether that is ready. As in kube-proxy,
+    /// names (address type FQDN) and addresses of another family are skipped, and a missing port is none.
+    fn endpoints_on(&self, node: &str) -> impl Iterator<Item = ((&str, i32, IpAddr), bool)> {
+        let ports = self.ports.iter().flatten().filter_map(|port| Some((port.name.as_str(), port.port?)));
+        let is_headless = self.label(HEADLESS).is_some();
+        let ports = ports.filter(move |(_, number)| *number != 0 && !is_headless);
+        ports.flat_map(move |(name, number)| {
+            let local = self.endpoints.iter().flatten();
+            let local = local.filter(move |endpoint| endpoint.node_name.as_deref() == Some(node));
+            local.filter_map(move |endpoint| {
+                let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
+                let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+                (family == self.address_type).then(|| ((name, number, address), endpoint.is_ready()))
+            })
+        })
     }
 }
 
@@ -138,14 +164,22 @@ impl ApiEndpoint {
 
 /// Counts the endpoints of a Service's slices that are ready on `node`.
 ///
-/// It counts as kube-proxy does (`pkg/proxy/endpoints.go`, `LocalReadyEndpoints`): an address counts once, however
-/// many ports and slices name it. kube-proxy counts for each address family by itself; here the larger count stands
-/// for both, so that a dual-stack endpoint, which has a slice in each, is one endpoint.
+/// It counts as kube-proxy does (`pkg/proxy/endpointslicecache.go`, and `LocalReadyEndpoints` of `endpoints.go`): an
+/// address counts once, however many ports and slices name it, and the last of two equal endpoints counts. kube-proxy
+/// counts for each address family of the Service by itself; here the larger count stands for both, so that a dual-stack
+/// endpoint, which has a slice in each, is one endpoint. The families are those of the slices that the control plane
+/// keeps; without such a slice, all.
 pub(crate) fn local_endpoints<'a>(
     slices: impl IntoIterator<Item = &'a WatchedSlice>,
     node: &'a str,
 ) -> usize {
-    let addresses: BTreeSet<_> = slices.into_iter().flat_map(|slice| slice.ready_on(node)).collect();
+    let slices: Vec<_> = slices.into_iter().collect();
+    let families: BTreeSet<_> =
+        slices.iter().filter(|slice| slice.is_managed()).map(|slice| &slice.address_type).collect();
+    let counted = slices.iter().filter(|slice| families.is_empty() || families.contains(&slice.address_type));
+    let endpoints: BTreeMap<_, _> = counted.flat_map(|slice| slice.endpoints_on(node)).collect();
+    let ready = endpoints.into_iter().filter(|(_, is_ready)| *is_ready);
+    let addresses: BTreeSet<_> = ready.map(|((_, _, address), _)| address).collect();
     let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
     v4.max(addresses.len() - v4)
 }
@@ -163,7 +197,11 @@ mod tests {
 
     #[test]
     fn a_slice_is_read_with_the_defaults_of_the_api() {
-        let ready = |json: &str| slice(json).ready_on("n1").map(|ip| ip.to_string()).collect::<Vec<_>>();
+        let ready = |json: &str| {
+            let slice = slice(json);
+            let ready = slice.endpoints_on("n1").filter(|(_, is_ready)| *is_ready);
+            ready.map(|((_, _, ip), _)| ip.to_string()).collect::<Vec<_>>()
+        };
         for json in ["{}", r#"{"metadata":{},"ports":null,"endpoints":null}"#] {
             assert!(ready(json).is_empty(), "{json}");
         }
@@ -176,7 +214,10 @@ mod tests {
             {"addresses":["10.0.0.5"]},{"addresses":[],"nodeName":"n1"},{"addresses":["web.example"],"nodeName":"n1"}]"#;
         let port = r#""addressType":"IPv4","ports":[{"name":"","port":8080,"protocol":"TCP"}]"#;
         assert_eq!(ready(&format!("{{{port},{endpoints}}}")), ["10.0.0.1", "10.0.0.2"]);
-        assert!(ready(&format!(r#"{{"ports":[{{"name":"x"}},{{"port":0}}],{endpoints}}}"#)).is_empty());
+        assert!(
+            ready(&format!(r#"{{"addressType":"IPv4","ports":[{{"name":"x"}},{{"port":0}}],{endpoints}}}"#))
+                .is_empty()
+        );
     }
 
     #[test]
@@ -184,12 +225,44 @@ mod tests {
         let of = |addresses: &[&str]| {
             let endpoint = |address: &&str| serde_json::json!({"addresses": [address], "nodeName": "n1"});
             let endpoints: Vec<_> = addresses.iter().map(endpoint).collect();
-            slice(&serde_json::json!({"ports": [{"port": 1}], "endpoints": endpoints}).to_string())
+            let family = if addresses[0].contains(':') { "IPv6" } else { "IPv4" };
+            slice(
+                &serde_json::json!({"addressType": family, "ports": [{"port": 1}], "endpoints": endpoints})
+                    .to_string(),
+            )
         };
         let slices =
             [of(&["10.0.0.1", "10.0.0.2"]), of(&["10.0.0.1"]), of(&["fd00::1", "fd00::2", "fd00::3"])];
         assert_eq!(local_endpoints(&slices, "n1"), 3);
         assert_eq!((local_endpoints(&slices[..2], "n1"), local_endpoints(&slices, "n2")), (2, 0));
+    }
+
+    #[test]
+    fn slices_that_kube_proxy_leaves_out_do_not_count() {
+        let of = |family: &str, labels: serde_json::Value, endpoints: &[(&str, bool)]| {
+            let endpoint = |(address, ready): &(&str, bool)| serde_json::json!({"addresses": [address], "nodeName": "n1", "conditions": {"ready": ready}});
+            let endpoints: Vec<_> = endpoints.iter().map(endpoint).collect();
+            let json = serde_json::json!({
+                "metadata": {"labels": labels}, "addressType": family, "ports": [{"name": "a", "port": 1}], "endpoints": endpoints,
+            });
+            slice(&json.to_string())
+        };
+        let kept = || serde_json::json!({MANAGED_BY.0: MANAGED_BY.1});
+        let none = || serde_json::json!({});
+        let v4 = |ready| ("10.0.0.1", ready);
+        for (slices, count) in [
+            (vec![of("IPv4", serde_json::json!({HEADLESS: ""}), &[v4(true)])], 0),
+            (vec![of("IPv4", none(), &[v4(true), v4(false)])], 0),
+            (vec![of("IPv4", none(), &[v4(false), v4(true)])], 1),
+            (vec![of("IPv6", none(), &[v4(true)])], 0),
+            (vec![of("FQDN", none(), &[v4(true)])], 0),
+            // Another family than the Service's, for which the control plane keeps an empty slice.
+            (vec![of("IPv4", kept(), &[]), of("IPv6", none(), &[("fd00::1", true)])], 0),
+            (vec![of("IPv4", kept(), &[]), of("IPv4", none(), &[v4(true)])], 1),
+            (vec![of("IPv6", none(), &[("fd00::1", true)])], 1),
+        ] {
+            assert_eq!(local_endpoints(&slices, "n1"), count, "{slices:?}");
+        }
     }
 
     #[test]
@@ -221,7 +294,7 @@ mod tests {
 
     #[test]
     fn endpoints_elsewhere_are_not_held() {
-        let json = r#"{"ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
+        let json = r#"{"addressType":"IPv4","ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
             {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]}]}"#;
         let mut slice = slice(json);
         slice.trim("n1");

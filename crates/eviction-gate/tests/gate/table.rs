@@ -49,7 +49,7 @@ fn a_node_that_is_out_by_its_label_alone_is_let_go() {
     let gate = lab.gate(&["--max-hold=20s"]);
     lab.pod("p");
     let label = |node: &mut Value| {
-        node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] = json!("")
+        node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] = json!("");
     };
     assert!(lab.sim().edit_node(NODE, "test", label));
     allowed(&lab.evict("p"));

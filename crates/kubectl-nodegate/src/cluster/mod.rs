@@ -1,6 +1,9 @@
 //! Requests to the API server, for every command.
 
 mod config;
+mod credential;
+
+pub(crate) use credential::Credential;
 
 use crate::Error;
 use crate::args::{ClusterArgs, KubectlArgs};
@@ -51,21 +54,22 @@ pub(crate) struct Cluster {
     address_types: AddressTypes,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
+    /// The credential of a plugin, which ran for the client.
+    pub(crate) credential: Option<Credential>,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig, and runs its credential program if there is one. Sends no request to the API
+    /// Reads the kubeconfig, and runs its credential plugin if there is one. Sends no request to the API
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let (config, context) = config::find(&args.kubectl).await?;
+        let (config, context) = config::find(&args.kubectl)?;
         let server = config.cluster_url.to_string();
-        let server = server.trim_end_matches('/');
+        let server = server.trim_end_matches('/').to_owned();
         let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
         let name = format!("{name}server {server}");
-        let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
-        let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
-        let what = format!("can't use the credentials for {server}{plugin}");
-        let client = Client::try_from(config).map_err(|error| failed(&what, &name, &error))?;
+        let client = credential::client(config).await;
+        let (client, credential) =
+            client.map_err(|error| format!("can't use the credentials for {server}: {error}"))?;
         Ok(Self {
             client,
             namespace: args.namespace.clone(),
@@ -73,6 +77,7 @@ impl Cluster {
             name,
             address_types: args.address_types.clone(),
             kubectl_flags: kubectl_flags(&args.kubectl, context),
+            credential,
         })
     }
 

@@ -1,12 +1,15 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
 use super::DrainStopped;
+use crate::Error;
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::go;
+use crate::cluster::{Cluster, Credential, go};
 use crate::platform;
 use nodegate_program::sanitize;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 /// The time that kubectl may take to end after a signal.
@@ -15,15 +18,21 @@ const TO_END: Duration = Duration::from_secs(10);
 /// kubectl in the same cluster, as the same user, with the operator's flags.
 pub(super) struct Kubectl {
     flags: Vec<String>,
+    /// The kubeconfig with the credential of a plugin, which would ask again for another one.
+    kubeconfig: Option<(TempDir, PathBuf)>,
 }
 
 impl Kubectl {
-    pub(super) fn new(args: &DrainArgs, kubectl_flags: &[String]) -> Self {
+    pub(super) fn new(args: &DrainArgs, cluster: &Cluster) -> Result<Self, Error> {
+        let kubeconfig = cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
+        let kubeconfig =
+            kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
         // kubectl takes 0 for no limit.
         let timeout = args.acknowledged.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
         let timeout = timeout.map(|timeout| format!("--timeout={}", go(timeout)));
         let eviction = args.eviction.flags().into_iter();
-        Self { flags: eviction.chain(timeout).chain(kubectl_flags.iter().cloned()).collect() }
+        let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();
+        Ok(Self { flags, kubeconfig })
     }
 
     /// Returns the command as an operator would type it.
@@ -34,6 +43,10 @@ impl Kubectl {
     fn command(&self, node: &str) -> Command {
         let mut command = Command::new("kubectl");
         command.args(["drain", node]).args(&self.flags).stdin(Stdio::null());
+        if let Some((_, file)) = &self.kubeconfig {
+            // The last flag of a name counts.
+            command.arg(format!("--kubeconfig={}", file.display())).arg("--context=nodegate");
+        }
         command
     }
 

@@ -14,6 +14,7 @@ use kubectl::Kubectl;
 use nodegate_agent_client::{Console, WaitEnd};
 use preflight::Preflight;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// The changes made to the node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,15 @@ enum Left {
     /// The cordon was requested, and the API server has not confirmed it.
     Cordoning,
     Cordoned,
+    /// The cordon was undone.
+    Uncordoned,
     Evicting,
+    /// The Node no longer exists.
+    Gone,
 }
+
+/// The pause between two checks that a Node still exists.
+const EXISTS_EVERY: Duration = Duration::from_secs(2);
 
 /// Why a drain stops early: its last line and its exit code.
 struct DrainStopped {
@@ -47,31 +55,45 @@ impl DrainStopped {
     }
 }
 
+/// The last line of a drain whose Node no longer exists.
+const GONE: &str = "not drained: the Node is gone";
+
 struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
     kubectl: &'a Kubectl,
     node: &'a FleetNode,
-    steps: Steps<'a>,
+    steps: &'a Steps<'a>,
     left: Cell<Left>,
 }
 
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = chosen(agents, args).await?;
-    let kubectl = Kubectl::new(args, &agents.cluster.kubectl_flags);
+    let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
-    for (number, node) in nodes.iter().enumerate() {
-        let steps = Steps::begin(&node.name);
-        let drain = Drain { agents, args, kubectl: &kubectl, node, steps, left: Cell::new(Left::Untouched) };
-        if let Err(stopped) = drain.run().await {
-            drain.steps.line(&stopped.why);
-            drain.steps.line(&drain.how_to_go_on());
+    for (number, FleetNode { name, .. }) in nodes.iter().enumerate() {
+        let steps = Steps::begin(name);
+        // Somebody may have changed it while the others were drained.
+        let stopped = match agents.cluster.node(name).await {
+            Err(error) => Some((error.why, WaitEnd::NotKnown.exit_code())),
+            Ok(node) if !node.exists => Some((GONE.to_owned(), WaitEnd::TimedOut.exit_code())),
+            Ok(node) => {
+                let left = Cell::new(Left::Untouched);
+                let drain = Drain { agents, args, kubectl: &kubectl, node: &node, steps: &steps, left };
+                Box::pin(drain.run())
+                    .await
+                    .err()
+                    .map(|stopped| (format!("{}\n{}", stopped.why, drain.how_to_go_on()), stopped.code))
+            }
+        };
+        if let Some((why, code)) = stopped {
+            why.lines().for_each(|line| steps.line(line));
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
                 Console::line(&format!("not started: {}", others.join(", ")));
             }
-            return Ok(stopped.code);
+            return Ok(code);
         }
     }
     Ok(WaitEnd::Reached.exit_code())
@@ -95,6 +117,10 @@ impl Drain<'_> {
         }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
+            () = self.until_gone() => {
+                self.left.set(Left::Gone);
+                return Err(DrainStopped::failed(GONE));
+            }
             signal = platform::ending() => return Err(DrainStopped::broken_off(signal)),
         }
         self.left.set(Left::Evicting);
@@ -130,14 +156,40 @@ impl Drain<'_> {
         self.cordon().await?;
         until_seen().await;
         let wait = self.args.acknowledged.wait_for(self.args.goal, self.args.fall, None);
-        match wait_for_one(self.agents, &wait, self.node, &self.steps).await {
-            WaitEnd::Reached => Ok(()),
+        match wait_for_one(self.agents, &wait, self.node, self.steps).await {
+            WaitEnd::Reached => self.while_others_are_ready().await,
             WaitEnd::TimedOut => Err(DrainStopped::failed(
                 "not drained: not all load balancers acknowledged the drain in time",
             )),
             WaitEnd::NotKnown => Err(DrainStopped::not_known(
                 "not drained: it is unknown which balancers have acknowledged the drain",
             )),
+        }
+    }
+
+    /// Checks --min-ready once more: other nodes may have left during the wait. If too few are left, the node returns.
+    async fn while_others_are_ready(&self) -> Result<(), DrainStopped> {
+        let Err(stopped) = preflight::enough_others(self.agents, self.args, self.node).await else {
+            return Ok(());
+        };
+        if !self.node.unschedulable {
+            let done = self.agents.cluster.set_unschedulable(&self.node.name, false).await;
+            done.map_err(|error| DrainStopped::failed(format!("{}; {}", stopped.why, error.why)))?;
+            self.left.set(Left::Uncordoned);
+        }
+        Err(stopped)
+    }
+
+    /// Returns when the Node no longer exists.
+    async fn until_gone(&self) {
+        loop {
+            tokio::time::sleep(EXISTS_EVERY).await;
+            // Without an answer, the Node may still exist.
+            if let Ok(node) = self.agents.cluster.node(&self.node.name).await
+                && (!node.exists || node.uid != self.node.uid)
+            {
+                return;
+            }
         }
     }
 
@@ -167,6 +219,8 @@ impl Drain<'_> {
         match self.left.get() {
             Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
             Left::Untouched => "nothing was done to it".to_owned(),
+            Left::Uncordoned => "it is uncordoned again, and no pod was evicted".to_owned(),
+            Left::Gone => "there is nothing to undo".to_owned(),
             left @ (Left::Cordoning | Left::Cordoned) => {
                 let state = if left == Left::Cordoned { "is left" } else { "may be" };
                 format!(

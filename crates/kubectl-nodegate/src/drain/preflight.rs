@@ -25,16 +25,24 @@ pub(super) async fn check(
         DrainStopped::not_known(format!("{what}: {}", error.detail))
     })?;
     can_be_known(&answer, args)?;
-    let ready = others_that_are_ready(agents, node).await?;
-    if ready < args.min_ready {
-        let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
-        return Err(DrainStopped::failed(format!(
-            "refused: {ready} other {are} Ready, --min-ready={demanded}"
-        )));
-    }
+    let ready = enough_others(agents, args, node).await?;
     let alone = "no other node is Ready: it is the last one that gets new traffic";
     let warnings = if ready == 0 { vec![alone.to_owned()] } else { Vec::new() };
     Ok(Preflight { warnings, answer })
+}
+
+/// Returns the number of other nodes that are Ready; fails if they are fewer than demanded.
+pub(super) async fn enough_others(
+    agents: &Agents,
+    args: &DrainArgs,
+    node: &FleetNode,
+) -> Result<usize, DrainStopped> {
+    let ready = others_that_are_ready(agents, node).await?;
+    if ready >= args.min_ready {
+        return Ok(ready);
+    }
+    let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
+    Err(DrainStopped::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")))
 }
 
 /// Rejects a drain whose acknowledgement can never be known; waiting for it would leave the node cordoned

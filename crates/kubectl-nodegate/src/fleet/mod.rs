@@ -32,10 +32,16 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
 }
 
 async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
-    Ok(match &args.nodes[..] {
-        [] => agents.cluster.nodes(args.selector.as_deref()).await?,
-        names => agents.cluster.named(names).await?,
-    })
+    if !args.nodes.is_empty() {
+        return agents.cluster.named(&args.nodes).await;
+    }
+    let nodes = agents.cluster.nodes(args.selector.as_deref()).await?;
+    match &args.selector {
+        Some(selector) if nodes.is_empty() => {
+            Err(format!("the cluster has no Node with the labels {selector}").into())
+        }
+        _ => Ok(nodes),
+    }
 }
 
 /// Queries all agents, and sorts their answers.

@@ -69,22 +69,26 @@ fn mistakes_in_a_kubeconfig_are_named() {
     let exec =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: absent, interactiveMode: Never}}";
     for (text, said) in [
-        (String::new(), "FILE has no current-context: give --context\n"),
+        (String::new(), "no kubeconfig, and not in a cluster"),
         (text("", closed, token), "FILE has no current-context: give --context; it has prod\n"),
         (text("current-context: gone,", closed, token), "FILE has no context \"gone\"; it has prod\n"),
-        ("x: [".to_owned(), "unusable kubeconfig \"FILE\": failed to parse kubeconfig YAML: "),
+        ("x: [".to_owned(), "unusable kubeconfig \"FILE\": failed to parse YAML: "),
         (
-            text(current, "127.0.0.1:1", token),
-            "the server \"127.0.0.1:1\" is no URL such as https://10.0.0.1:6443\n",
+            text(current, "ftp://127.0.0.1:1", token),
+            "the kubeconfig FILE, cluster \"c\": server \"ftp://127.0.0.1:1\" is no URL such as https://10.0.0.1:6443\n",
         ),
-        (text(current, closed, "{token: \"a\\nb\"}"), "the token in the kubeconfig has a character"),
+        (
+            text(current, closed, "{token: \"a\\nb\"}"),
+            "FILE, user \"u\": token has a character that no token has",
+        ),
+        (text(current, closed, "{token: 12}"), "FILE, user \"u\": token is a number, and takes text\n"),
         (
             text(current, closed, token),
             "can't list Nodes: context prod, server https://127.0.0.1:1: client error",
         ),
         (
             text(current, closed, exec),
-            "can't use the credentials for https://127.0.0.1:1, from the program \"absent\": ",
+            "can't use the credentials for https://127.0.0.1:1: credential plugin absent: can't run it: ",
         ),
         (text(current, closed, "{tokenFile: /absent/token}"), "/absent/token"),
     ] {

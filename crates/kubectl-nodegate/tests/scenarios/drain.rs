@@ -2,12 +2,12 @@
 
 use crate::crowd::Behaviour;
 use crate::lab::{Lab, Said, out, prober, ready, says};
-use nodegate_kube_sim::{Effect, FaultScope, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -273,4 +273,75 @@ fn a_signal_during_the_eviction_ends_kubectl_too() {
     let said = Said::of(&child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
+}
+
+/// Starts a drain of a node with a balancer that does not acknowledge, and returns when it waits.
+fn waiting(lab: &Lab, args: &[&str]) -> Child {
+    let child = lab.command(args).stdout(Stdio::piped()).spawn().unwrap();
+    until("the cordon", || is_cordoned(lab, "worker-1").then_some(()));
+    child
+}
+
+const UNRESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 1, sessions: None };
+const RESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None };
+
+#[test]
+fn min_ready_is_checked_again_before_the_eviction() {
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2", "worker-3"]);
+    let child = waiting(&lab, &["drain", "worker-1", "--min-ready=2"]);
+    lab.sim.cordon("worker-3");
+    lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", RESPONSIVE));
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("refused: 1 other node is Ready, --min-ready=2"), "{said:#?}");
+    assert!(said.out.contains("it is uncordoned again, and no pod was evicted"), "{said:#?}");
+    assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
+}
+
+#[test]
+fn a_node_that_vanishes_ends_the_wait() {
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
+    let child = waiting(&lab, &["drain", "worker-1", "worker-2"]);
+    assert!(lab.sim.delete_node("worker-1"));
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    for part in ["not drained: the Node is gone", "there is nothing to undo", "not started: worker-2"] {
+        assert!(said.out.contains(part), "no {part:?} in {said:#?}");
+    }
+}
+
+#[test]
+fn a_node_is_read_when_its_turn_comes() {
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2", "worker-3"]);
+    lab.sim.cordon("worker-2");
+    let child = waiting(&lab, &["drain", "worker-1", "worker-2"]);
+    lab.sim.uncordon("worker-2");
+    for node in ["worker-1", "worker-2"] {
+        lab.crowd.now(node, follows(&lab.sim, node, RESPONSIVE));
+    }
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert_eq!(steps(&said, "worker-2")[0], "cordoned", "{said:#?}");
+    assert!(is_cordoned(&lab, "worker-2"));
+}
+
+/// Shows that the plugin and its kubectl have one credential: for a person, the second code would be another one.
+#[test]
+fn a_credential_plugin_runs_once_for_a_drain() {
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let runs = lab.dir.path().join("runs");
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": ADMIN_TOKEN, "expirationTimestamp": "2100-01-01T00:00:00Z"},
+    });
+    let script = format!("echo run >> {}; echo '{credential}'", runs.display());
+    let user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "interactiveMode": "IfAvailable",
+    }});
+    let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(&user));
+    let said = lab.run(&["drain", "worker-1", "--kubeconfig", file.to_str().unwrap()]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert_eq!(std::fs::read_to_string(runs).unwrap(), "run\n", "{said:#?}");
+    assert!(!said.out.contains(ADMIN_TOKEN), "{said:#?}");
 }

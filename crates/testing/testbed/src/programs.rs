@@ -27,6 +27,11 @@ pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
 }
 
+/// Returns the program beside HAProxy.
+pub fn nodegate_haproxy() -> PathBuf {
+    built("nodegate-haproxy", "-p nodegate-haproxy")
+}
+
 /// Returns the program of `make demo`.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")

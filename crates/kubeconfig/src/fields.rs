@@ -1,0 +1,158 @@
+//! The fields of an object of a kubeconfig: their types, as kubectl reads them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+
+/// An object, and its place in the files for messages. Absent fields, `null` and empty ones are equal.
+pub(crate) struct Object<'a> {
+    fields: Option<&'a Map<String, Value>>,
+    place: String,
+}
+
+impl Display for Object<'_> {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(&self.place)
+    }
+}
+
+impl<'a> Object<'a> {
+    pub(crate) fn empty(place: &str) -> Self {
+        Self { fields: None, place: place.to_owned() }
+    }
+
+    pub(crate) fn new(value: Option<&'a Value>, place: String) -> Result<Self, String> {
+        match value {
+            None | Some(Value::Null) => Ok(Self { fields: None, place }),
+            Some(Value::Object(fields)) => Ok(Self { fields: Some(fields), place }),
+            Some(other) => Err(format!("{place} is {}, and takes fields", kind(other))),
+        }
+    }
+
+    /// Returns the same object with another name for its place.
+    pub(crate) fn at(self, place: String) -> Self {
+        Self { place, ..self }
+    }
+
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        self.fields?.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Returns the error of a field.
+    pub(crate) fn wrong(&self, field: &str, why: impl Display) -> String {
+        format!("{self}: {field} {why}")
+    }
+
+    fn mistyped(&self, field: &str, value: &Value, takes: &str) -> String {
+        self.wrong(field, format_args!("is {}, and takes {takes}", kind(value)))
+    }
+
+    pub(crate) fn object(&self, field: &str) -> Result<Option<Object<'a>>, String> {
+        let place = format!("{self}: {field}");
+        self.get(field).map(|value| Object::new(Some(value), place)).transpose()
+    }
+
+    pub(crate) fn text(&self, field: &str) -> Result<Option<String>, String> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+            Some(other) => Err(self.mistyped(field, other, "text")),
+        }
+    }
+
+    pub(crate) fn flag(&self, field: &str) -> Result<bool, String> {
+        match self.get(field) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.mistyped(field, other, "true or false")),
+        }
+    }
+
+    pub(crate) fn list(&self, field: &str) -> Result<&'a [Value], String> {
+        match self.get(field) {
+            None => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(other) => Err(self.mistyped(field, other, "a list")),
+        }
+    }
+
+    /// Returns the objects of a list, each with its place.
+    pub(crate) fn objects(&self, field: &str) -> Result<Vec<Object<'a>>, String> {
+        let list = self.list(field)?.iter().enumerate();
+        list.map(|(at, value)| Object::new(Some(value), format!("{self}: {field}[{at}]"))).collect()
+    }
+
+    pub(crate) fn texts(&self, field: &str) -> Result<Vec<String>, String> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Ok(text.clone()),
+            other => Err(self.wrong(field, format_args!("has {}, and takes a list of texts", kind(other)))),
+        };
+        self.list(field)?.iter().map(text).collect()
+    }
+
+    /// Returns lists of texts by their names.
+    pub(crate) fn lists(&self, field: &str) -> Result<HashMap<String, Vec<String>>, String> {
+        let Some(lists) = self.object(field)? else { return Ok(HashMap::new()) };
+        lists
+            .fields
+            .into_iter()
+            .flat_map(Map::keys)
+            .map(|name| Ok((name.clone(), lists.texts(name)?)))
+            .collect()
+    }
+
+    /// Returns all texts by their names.
+    pub(crate) fn all_texts(&self) -> Result<HashMap<String, String>, String> {
+        let names = self.fields.into_iter().flat_map(Map::keys);
+        names.map(|name| Ok((name.clone(), self.text(name)?.unwrap_or_default()))).collect()
+    }
+
+    /// Returns a field of any type.
+    pub(crate) fn value(&self, field: &str) -> Option<&'a Value> {
+        self.get(field)
+    }
+
+    /// Returns a path; a relative one begins at the directory of its file.
+    pub(crate) fn path(&self, field: &str, directory: &Path) -> Result<Option<PathBuf>, String> {
+        Ok(self.text(field)?.map(|path| directory.join(path)))
+    }
+
+    /// Returns the bytes of `<field>-data`, in base64, or of the file of `<field>`. As in kubectl, both together are
+    /// an error.
+    pub(crate) fn data(&self, field: &str, directory: &Path) -> Result<Option<Vec<u8>>, String> {
+        let inline = format!("{field}-data");
+        match (self.text(&inline)?, self.path(field, directory)?) {
+            (Some(_), Some(_)) => {
+                Err(self.wrong(&inline, format_args!("and {field} are both given; give one")))
+            }
+            (Some(data), None) => {
+                // As in Go, line breaks do not count.
+                let data: String = data.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+                STANDARD.decode(data).map(Some).map_err(|_| self.wrong(&inline, "is not base64"))
+            }
+            (None, Some(file)) => {
+                std::fs::read(&file).map(Some).map_err(|error| self.unreadable(field, &file, &error))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns the error of a field that names a file.
+    pub(crate) fn unreadable(&self, field: &str, file: &Path, error: &dyn Display) -> String {
+        self.wrong(field, format_args!("{}: {error}", file.display()))
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "empty",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

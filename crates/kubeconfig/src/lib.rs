@@ -1,0 +1,62 @@
+//! Finds the cluster and its user in kubeconfigs as kubectl does: for the agent, nodegate-haproxy and the
+//! kubectl plugin.
+//!
+//! `fields` reads the YAML, `files` finds and merges the files, `cluster` and `user` have kubectl's rules for the
+//! two halves, and `exec` runs a credential plugin. An error is a sentence that names the file and the field.
+
+mod cluster;
+mod exec;
+mod fields;
+mod files;
+mod user;
+
+pub use exec::{Terminal, run_plugin};
+
+use fields::Object;
+use files::Files;
+use kube::Config;
+use std::path::Path;
+
+/// A cluster with its user.
+#[derive(Debug)]
+pub struct Found {
+    /// The server, how it is verified, and the user; a credential plugin has not run yet.
+    pub config: Config,
+    /// The name of the context.
+    pub context: String,
+}
+
+/// Finds a cluster in this file, else in the files of `KUBECONFIG`, else in `~/.kube/config`; by this context,
+/// else by the current one. Returns `None` if there is no file, or only files without any cluster.
+///
+/// # Errors
+/// Fails with a sentence about the file and the field that can't be used.
+pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>, String> {
+    let files = Files::read(file)?;
+    if files.are_empty() {
+        return Ok(None);
+    }
+    let name = match context {
+        Some(name) => name.to_owned(),
+        None => files.current_context()?,
+    };
+    let (context, _) = files.entry("contexts", "context", &name)?.ok_or_else(|| files.no_context(&name))?;
+    let cluster = context.text("cluster")?.unwrap_or_default();
+    let (cluster, of_cluster) = files
+        .entry("clusters", "cluster", &cluster)?
+        .ok_or_else(|| format!("{context}: there is no cluster {cluster:?} in {}", files.place()))?;
+    // As in kubectl, a user that does not exist is an anonymous one.
+    let user = context.text("user")?.unwrap_or_default();
+    let user = files.entry("users", "user", &user)?;
+    let (user, of_user) = user.unwrap_or((Object::empty("the user"), of_cluster));
+    let mut config = cluster::config(&cluster, of_cluster)?;
+    user::add(&mut config, &user, of_user)?;
+    cluster::add_to_plugin(&mut config, &cluster);
+    Ok(Some(Found { config, context: name }))
+}
+
+/// Returns the files that [`find`] reads without a named one, for messages.
+#[must_use]
+pub fn looked_for() -> String {
+    files::looked_for()
+}

@@ -1,0 +1,160 @@
+//! The user's credentials, by kubectl's rules.
+
+use crate::fields::Object;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use kube::Config;
+use kube::config::{AuthInfo, AuthProviderConfig, ExecConfig, ExecInteractiveMode};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The versions of credential plugins that kubectl runs.
+const PLUGIN_VERSIONS: [&str; 2] =
+    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// Gives the configuration this user. Afterwards, the user has at most one of token and token file.
+pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> Result<(), String> {
+    let mut found = AuthInfo::default();
+    impersonation(&mut found, user)?;
+    let token = user.text("token")?;
+    let (name, password) = (user.text("username")?, user.text("password")?);
+    let has_password = name.is_some() || password.is_some();
+    if token.is_some() && has_password {
+        return Err(user.wrong("token", "and username or password are both given; give one"));
+    }
+    let (certificate, key) =
+        (user.data("client-certificate", directory)?, user.data("client-key", directory)?);
+    if certificate.is_some() && key.is_none() {
+        return Err(user.wrong("client-certificate", "needs a client-key"));
+    }
+    found.exec = plugin(user, directory)?;
+    found.auth_provider = provider(user)?;
+    if found.exec.is_some() && found.auth_provider.is_some() {
+        return Err(user.wrong("exec", "and auth-provider are both given; give one"));
+    }
+    // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
+    if let Some((certificate, key)) = certificate.zip(key) {
+        found.client_certificate_data = Some(STANDARD.encode(certificate));
+        found.client_key_data = Some(STANDARD.encode(key).into());
+    }
+    add_token(&mut found, user, token, directory)?;
+    if has_password {
+        found.username = Some(name.unwrap_or_default());
+        found.password = Some(password.unwrap_or_default().into());
+    }
+    if let Some(token) = found.auth_provider.as_ref().and_then(valid_id_token) {
+        (found.token, found.auth_provider) = (Some(token.into()), None);
+    }
+    if found.token.is_some() || found.token_file.is_some() {
+        found.exec = None;
+    }
+    config.auth_info = found;
+    Ok(())
+}
+
+/// Adds the token of the file, which counts for more than one in the kubeconfig if it can be read.
+fn add_token(
+    found: &mut AuthInfo,
+    user: &Object<'_>,
+    token: Option<String>,
+    directory: &Path,
+) -> Result<(), String> {
+    if let Some(token) = &token
+        && token.chars().any(char::is_control)
+    {
+        return Err(user.wrong("token", "has a character that no token has, such as a line break"));
+    }
+    let Some(file) = user.path("tokenFile", directory)? else {
+        found.token = token.map(Into::into);
+        return Ok(());
+    };
+    let unusable = match std::fs::read_to_string(&file) {
+        Ok(text) if text.trim().is_empty() => "it is empty".to_owned(),
+        Ok(_) => {
+            found.token_file = Some(file.display().to_string());
+            return Ok(());
+        }
+        Err(error) => error.to_string(),
+    };
+    let token = token.ok_or_else(|| user.unreadable("tokenFile", &file, &unusable))?;
+    found.token = Some(token.into());
+    Ok(())
+}
+
+fn impersonation(found: &mut AuthInfo, user: &Object<'_>) -> Result<(), String> {
+    found.impersonate = user.text("as")?;
+    found.impersonate_uid = user.text("as-uid")?;
+    found.impersonate_groups = Some(user.texts("as-groups")?).filter(|groups| !groups.is_empty());
+    found.impersonate_user_extra = Some(user.lists("as-user-extra")?).filter(|extra| !extra.is_empty());
+    let has_more = found.impersonate_uid.is_some()
+        || found.impersonate_groups.is_some()
+        || found.impersonate_user_extra.is_some();
+    if has_more && found.impersonate.is_none() {
+        return Err(user.wrong("as", "is missing: as-uid, as-groups and as-user-extra need it"));
+    }
+    Ok(())
+}
+
+fn plugin(user: &Object<'_>, directory: &Path) -> Result<Option<ExecConfig>, String> {
+    let Some(exec) = user.object("exec")? else { return Ok(None) };
+    let command = exec.text("command")?.ok_or_else(|| exec.wrong("command", "is missing"))?;
+    let version = exec.text("apiVersion")?.ok_or_else(|| exec.wrong("apiVersion", "is missing"))?;
+    if !PLUGIN_VERSIONS.contains(&version.as_str()) {
+        return Err(exec
+            .wrong("apiVersion", format_args!("is {version}, and takes {}", PLUGIN_VERSIONS.join(" or "))));
+    }
+    let mode = match exec.text("interactiveMode")?.as_deref() {
+        Some("Never") => ExecInteractiveMode::Never,
+        Some("Always") => ExecInteractiveMode::Always,
+        Some("IfAvailable") => ExecInteractiveMode::IfAvailable,
+        None if version != PLUGIN_VERSIONS[0] => ExecInteractiveMode::IfAvailable,
+        other => {
+            let takes = format!("is {}, and takes Never, IfAvailable or Always", other.unwrap_or("missing"));
+            return Err(exec.wrong("interactiveMode", takes));
+        }
+    };
+    let mut env = Vec::new();
+    for variable in exec.objects("env")? {
+        let name = variable.text("name")?.ok_or_else(|| variable.wrong("name", "is missing"))?;
+        let value = variable.text("value")?.unwrap_or_default();
+        env.push(HashMap::from([("name".to_owned(), name), ("value".to_owned(), value)]));
+    }
+    // As in kubectl, a path begins at the directory of the kubeconfig; a plain name is looked up in PATH.
+    let is_path = command.contains(std::path::MAIN_SEPARATOR);
+    let command = if is_path { directory.join(&command).display().to_string() } else { command };
+    Ok(Some(ExecConfig {
+        api_version: Some(version),
+        command: Some(command),
+        args: Some(exec.texts("args")?),
+        env: Some(env),
+        install_hint: exec.text("installHint")?,
+        interactive_mode: Some(mode),
+        provide_cluster_info: exec.flag("provideClusterInfo")?,
+        ..ExecConfig::default()
+    }))
+}
+
+fn provider(user: &Object<'_>) -> Result<Option<AuthProviderConfig>, String> {
+    let Some(provider) = user.object("auth-provider")? else { return Ok(None) };
+    let name = provider.text("name")?.unwrap_or_default();
+    if name != "oidc" {
+        return Err(
+            provider.wrong("name", format_args!("is {name:?}, which kubectl no longer has; use exec"))
+        );
+    }
+    let config = provider.object("config")?.map(|config| config.all_texts()).transpose()?.unwrap_or_default();
+    Ok(Some(AuthProviderConfig { name, config, ..AuthProviderConfig::default() }))
+}
+
+/// Returns the ID token that an earlier login has left, if it is valid for some time.
+fn valid_id_token(provider: &AuthProviderConfig) -> Option<String> {
+    let token = provider.config.get("id-token")?;
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let expiry = UNIX_EPOCH + Duration::from_secs(claims.get("exp")?.as_u64()?);
+    #[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
+    let soon = SystemTime::now() + Duration::from_secs(10);
+    (expiry > soon).then(|| token.clone())
+}
