@@ -20,7 +20,7 @@ pub(super) struct Kubectl {
 impl Kubectl {
     pub(super) fn new(args: &DrainArgs, kubectl_flags: &[String]) -> Self {
         // kubectl takes 0 for no limit.
-        let timeout = args.acknowledged.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
+        let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
         let timeout = timeout.map(|timeout| format!("--timeout={}", go(timeout)));
         let eviction = args.eviction.flags().into_iter();
         Self { flags: eviction.chain(timeout).chain(kubectl_flags.iter().cloned()).collect() }

@@ -31,6 +31,7 @@ fn one_of_each() -> Lab {
     (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
     unprobed["probers"] = json!([blind]);
     unprobed["drain"]["not_known"] = json!("no balancer probes this agent regularly");
+    unprobed["drain"]["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
         ("worker-2", says(&waiting)),
@@ -229,7 +230,7 @@ fn a_pipe_gets_a_line_for_each_change() {
     next("2 nodes: 2 Ready");
     lab.crowd.now("b", says(&out("b", "draining", "Unschedulable", 0)));
     let line = next("Draining");
-    assert!(line.ends_with("b  Draining  Unschedulable  got it 1/1  sessions -"), "{line}");
+    assert!(line.ends_with("b  Draining  Unschedulable  acknowledged 1/1  sessions -"), "{line}");
     assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
     lab.crowd.now("b", Behaviour::Closes);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
