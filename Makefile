@@ -38,6 +38,7 @@ root:
 lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --quiet --locked --test documents -- circles::
 # The fuzz targets, without the fuzzer, which takes a C++ compiler; in the same place, for what they depend on is there.
 	cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --locked --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 # What they reach is in no other build.

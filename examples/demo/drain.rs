@@ -32,9 +32,9 @@ pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally
             let Some(status) = status.filter(|status| status.verdict != Some(Verdict::Ready)) else {
                 continue;
             };
-            let (those, of) = status.acknowledged_of();
+            let (those, of) = (status.drain.acknowledged_probers, status.drain.probers);
             if of > 0 && acknowledged.replace((those, of)) != Some((those, of)) {
-                let all = status.drain.as_ref().and_then(|drain| drain.acknowledged) == Some(true);
+                let all = status.drain.acknowledged == Some(true);
                 say(format!("acknowledged {those}/{of} balancers{}", if all { ": all of them" } else { "" }));
             }
             // The first number of sessions, and the end of the last one.

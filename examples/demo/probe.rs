@@ -88,7 +88,7 @@ impl ObservedAgent {
     }
 
     /// Returns the agent's status.
-    pub(crate) async fn status(&self) -> Option<nodegate_readiness::status::Status> {
+    pub(crate) async fn status(&self) -> Option<nodegate_agent_api::Status> {
         serde_json::from_str(&self.get("/status.json").await.ok()?.body).ok()
     }
 }

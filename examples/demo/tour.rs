@@ -144,10 +144,11 @@ impl Tour<'_> {
         self.does("waits until the agents have listened for 90 s: then they know their probers");
         let first = &self.agents[0];
         let known = async {
-            while !first.status().await.is_some_and(|status| {
-                status.drain.as_ref().is_some_and(|drain| drain.not_known.is_none())
-                    && status.acknowledged_of().1 == 2
-            }) {
+            while !first
+                .status()
+                .await
+                .is_some_and(|status| status.drain.not_known.is_none() && status.drain.probers == 2)
+            {
                 sleep(Duration::from_millis(200)).await;
             }
         };

@@ -2,6 +2,7 @@
 //! dashboard, the demo.
 
 mod chart;
+mod circles;
 mod demo;
 mod docs;
 mod man;

@@ -6,8 +6,7 @@ use http::header::{CONNECTION, HOST};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use nodegate_readiness::probers::DrainSummary;
-use nodegate_readiness::status::Status;
+use nodegate_agent_api::{DRAIN_PATH, DrainSummary, STATUS_PATH, Status, WaitReply};
 use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
 use std::io;
@@ -15,12 +14,6 @@ use std::iter::successors;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
-
-/// The path of an agent's whole state.
-pub const STATUS_PATH: &str = "/status.json";
-
-/// The path of the progress of a drain.
-pub const DRAIN_PATH: &str = "/drain.json";
 
 /// The longest accepted body. Fifty flips, 256 probers and a Node with hundreds of labels stay well below.
 pub const MOST: usize = 1 << 20;
@@ -170,6 +163,12 @@ pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<Dr
 pub fn parse_status(reply: AgentReply) -> Result<Answered, AskError> {
     let status = parse(STATUS_PATH, &reply)?;
     Ok(Answered { status, body: reply.body })
+}
+
+/// Parses the reply to [`Waiting::path`](crate::Waiting::path), which comes with 504 while the goal is not reached.
+pub fn parse_wait(reply: &AgentReply) -> Result<WaitReply, AskError> {
+    let status = if reply.status == 504 { 200 } else { reply.status };
+    parse("/wait", &AgentReply { status, body: reply.body.clone() })
 }
 
 fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply) -> Result<T, AskError> {

@@ -1,34 +1,29 @@
 //! The settings that a rollout of a Service's pods needs, for `nodegate wait --explain`.
 
+use nodegate_agent_api::WaitReply;
 use nodegate_readiness::Age;
-use nodegate_readiness::probers::AckOverrides;
-use nodegate_readiness::status::Status;
+use nodegate_readiness::probers::PoolChange;
+use std::time::Duration;
 
-/// The time in seconds for the `EndpointSlice` to change, and for the answer to arrive.
-const ENDPOINT_UPDATE_SECONDS: u64 = 5;
+/// The time for the `EndpointSlice` to change, and for the answer to arrive.
+const ENDPOINT_UPDATE: Duration = Duration::from_secs(5);
 /// The time in seconds that pods have to end after their hook: the default of Kubernetes.
 const POD_END_SECONDS: u64 = 30;
 
-/// Computes the lines for a manifest from a Service's status and the intervals of its regular probers. The error
-/// says why the intervals are unknown.
-pub fn hook_recipe(status: &Status, overrides: &AckOverrides) -> Result<Vec<String>, String> {
-    let service = status.about.as_deref().unwrap_or_default();
-    let settings = overrides.apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
-    let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
-    let slowest =
-        probers.clone().filter_map(|prober| prober.longest_interval_ms.max(prober.interval_ms)).max();
-    let Some(slowest) = slowest else {
+/// Computes the lines for a manifest from the answer about a Service. The error says why the intervals are unknown.
+pub fn hook_recipe(reply: &WaitReply) -> Result<Vec<String>, String> {
+    let service = reply.service.as_deref().unwrap_or_default();
+    let Some(slowest) = reply.interval_ms else {
         return Err(format!("no balancer probes /services/{service} regularly"));
     };
-    let interval = settings.interval_ms.unwrap_or(slowest);
-    let takes = |times: u32| {
-        interval
-            .saturating_mul(u64::from(times).saturating_add(1))
-            .div_ceil(1000)
-            .saturating_add(ENDPOINT_UPDATE_SECONDS)
+    let settings = reply.drain.settings;
+    let interval = Duration::from_millis(settings.interval_ms.unwrap_or(slowest));
+    let takes = |change| {
+        let time = settings.time(change, interval).saturating_add(ENDPOINT_UPDATE);
+        u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
     };
-    let (timeout, ready) = (takes(settings.fall), takes(settings.rise));
-    let (probers, every) = (probers.count(), Age(interval.into()));
+    let (timeout, ready) = (takes(PoolChange::Out), takes(PoolChange::Back));
+    let (probers, every) = (reply.drain.probers, Age(interval.as_millis()));
     let (fall, rise) = (settings.fall, settings.rise);
     Ok(vec![
         format!(

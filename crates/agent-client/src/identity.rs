@@ -1,8 +1,6 @@
 //! Confirms which Node's agent has answered, for `nodegate wait`, the plugin and the gate.
 
 use nodegate_program::sanitize_short;
-use nodegate_readiness::probers::DrainSummary;
-use nodegate_readiness::status::Status;
 use std::fmt;
 
 /// The longest foreign name or UID that a message repeats.
@@ -29,37 +27,16 @@ pub enum WrongAgent {
     },
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
-    /// The agent's version does not report the UID of its Node.
-    TooOld {
-        /// The version of the agent.
-        version: String,
-    },
 }
 
 impl NodeIdentity {
-    /// Confirms that an answer comes from the agent of this Node.
+    /// Confirms that an answer that names this Node and this UID comes from the agent of this Node.
     ///
     /// # Errors
     /// Fails if the answer names another Node, or does not name its UID although this one has a UID.
-    pub fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {
-        self.confirm_unless_contradicted(status)?;
-        if self.uid.is_none() || status.uid.is_some() {
-            return Ok(());
-        }
-        Err(match status.start_id {
-            Some(_) => WrongAgent::NotYetKnown,
-            None => WrongAgent::TooOld { version: shortened(&status.version) },
-        })
-    }
-
-    /// Confirms that `/drain.json` comes from the agent of this Node.
-    ///
-    /// # Errors
-    /// Fails like [`NodeIdentity::confirm`].
-    pub fn confirm_drain(&self, drain: &DrainSummary) -> Result<(), WrongAgent> {
-        self.compare(drain.node.as_deref(), drain.uid.as_deref())?;
-        let is_known = self.uid.is_none() || drain.uid.is_some();
-        if is_known { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
+    pub fn confirm(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
+        self.confirm_unless_contradicted(name, uid)?;
+        if self.uid.is_none() || uid.is_some() { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
     }
 
     /// Confirms that an answer does not name another Node. An answer without a name passes: this is for an
@@ -67,11 +44,11 @@ impl NodeIdentity {
     ///
     /// # Errors
     /// Fails if the answer names another Node.
-    pub fn confirm_unless_contradicted(&self, status: &Status) -> Result<(), WrongAgent> {
-        self.compare(status.node.as_deref(), status.uid.as_deref())
-    }
-
-    fn compare(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
+    pub fn confirm_unless_contradicted(
+        &self,
+        name: Option<&str>,
+        uid: Option<&str>,
+    ) -> Result<(), WrongAgent> {
         let is_other_name = name.is_some_and(|name| name != self.name);
         let is_other_uid = self.uid.as_deref().zip(uid).is_some_and(|(meant, said)| meant != said);
         if !is_other_name && !is_other_uid {
@@ -93,7 +70,6 @@ impl WrongAgent {
         match self {
             Self::Stranger { .. } => "another cluster's agent",
             Self::NotYetKnown => "agent not identified yet",
-            Self::TooOld { .. } => "agent too old",
         }
     }
 
@@ -105,9 +81,6 @@ impl WrongAgent {
             }
             Self::NotYetKnown => {
                 format!("the agent at {address} has not seen its Node yet and can't be identified")
-            }
-            Self::TooOld { version } => {
-                format!("the agent at {address} (nodegate {version}) is too old to be identified")
             }
         }
     }
@@ -127,20 +100,6 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn says(node: Option<&str>, uid: Option<&str>, start_id: Option<&str>) -> Status {
-        let mut status = json!({
-            "version": "0.1.0", "uptime_ms": 1, "checks": [], "flips": [],
-            "cache": {"stale": false, "stale_after_ms": 15_000, "on_stale": "ready"},
-        });
-        for (key, value) in [("node", node), ("uid", uid), ("start_id", start_id)] {
-            if let Some(value) = value {
-                status[key] = json!(value);
-            }
-        }
-        serde_json::from_value(status).unwrap()
-    }
 
     fn meant() -> NodeIdentity {
         NodeIdentity { name: "n1".to_owned(), uid: Some("u1".to_owned()) }
@@ -148,15 +107,14 @@ mod tests {
 
     #[test]
     fn name_and_uid_must_both_be_those_of_the_node_that_is_meant() {
-        let (n1, u1, id) = (Some("n1"), Some("u1"), Some("0123456789abcdef"));
-        assert_eq!(meant().confirm(&says(n1, u1, id)), Ok(()));
+        let (n1, u1) = (Some("n1"), Some("u1"));
+        assert_eq!(meant().confirm(n1, u1), Ok(()));
         for (node, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
-            let status = says(node, uid, id);
-            let wrong = meant().confirm(&status).unwrap_err();
+            let wrong = meant().confirm(node, uid).unwrap_err();
             assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.is_temporary(), "{wrong:?}");
-            assert!(meant().confirm_unless_contradicted(&status).is_err());
+            assert!(meant().confirm_unless_contradicted(node, uid).is_err());
         }
-        let message = meant().confirm(&says(n1, Some("u2"), id)).unwrap_err().at("10.0.0.11");
+        let message = meant().confirm(n1, Some("u2")).unwrap_err().at("10.0.0.11");
         assert_eq!(
             message,
             "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
@@ -164,26 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_a_uid_is_too_old_or_has_not_seen_its_node() {
-        let (old, new) = (says(Some("n1"), None, None), says(Some("n1"), None, Some("0123456789abcdef")));
-        let too_old = meant().confirm(&old).unwrap_err();
-        assert_eq!(
-            too_old.at("10.0.0.11:1"),
-            "the agent at 10.0.0.11:1 (nodegate 0.1.0) is too old to be identified"
-        );
-        assert_eq!(meant().confirm(&new), Err(WrongAgent::NotYetKnown));
-        assert!(WrongAgent::NotYetKnown.is_temporary() && !too_old.is_temporary());
-        for status in [&old, &new] {
-            assert_eq!(meant().confirm_unless_contradicted(status), Ok(()));
-            // A name alone is enough.
-            assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(status), Ok(()));
-        }
+    fn an_agent_without_a_uid_has_not_seen_its_node() {
+        let n1 = Some("n1");
+        assert_eq!(meant().confirm(n1, None), Err(WrongAgent::NotYetKnown));
+        assert!(WrongAgent::NotYetKnown.is_temporary());
+        assert_eq!(meant().confirm_unless_contradicted(n1, None), Ok(()));
+        // A name alone is enough.
+        assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(n1, None), Ok(()));
     }
 
     #[test]
     fn the_words_of_a_stranger_are_bounded_and_steer_no_terminal() {
         let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
-        let message = meant().confirm(&says(Some(&name), None, None)).unwrap_err().at("10.0.0.11");
+        let message = meant().confirm(Some(&name), None).unwrap_err().at("10.0.0.11");
         assert!(message.len() < 600 && !message.contains('\u{1b}'), "{message}");
     }
 }

@@ -1,34 +1,30 @@
-//! Queries a running agent: one HTTP client with its limits, the model of the answers, the identity of the
-//! agent, and what people read of an answer.
+//! Queries a running agent: one HTTP client with its limits, the identity of the agent, and every sentence for
+//! people about an answer.
 //!
-//! `nodegate status`, `nodegate wait` and `kubectl nodegate` all use this crate. The model of the answer is
-//! [`Status`], which the agent renders and this crate parses. An address does not identify an agent, because
-//! networks of two clusters may overlap: [`NodeIdentity::confirm`] compares name and UID of the Node.
+//! `nodegate status`, `nodegate wait`, `kubectl nodegate` and the agent's own page use this crate; the answers themselves
+//! are those of nodegate-agent-api. An address does not identify an agent, because networks of two clusters may overlap:
+//! [`NodeIdentity::confirm`] compares name and UID of the Node.
 
+pub mod acknowledgement;
 mod address_types;
 mod ask;
 mod console;
 mod health_reply;
+pub mod hints;
 mod hook_recipe;
 mod identity;
 pub mod sentence;
 mod text;
 mod wait;
-mod wait_settings;
 
 pub use address_types::AddressTypes;
-pub use ask::{
-    AgentReply, Answered, AskError, DRAIN_PATH, MOST, STATUS_PATH, ask, ask_drain, get, parse_status,
-};
+pub use ask::{AgentReply, Answered, AskError, MOST, ask, ask_drain, get, parse_status, parse_wait};
 pub use console::Console;
 pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use hook_recipe::hook_recipe;
 pub use identity::{NodeIdentity, WrongAgent};
-pub use nodegate_readiness::probers::DrainSummary;
-pub use nodegate_readiness::status::Status;
 pub use text::{health_text, status_text};
-pub use wait::{Progress, WaitEnd, Waiting};
-pub use wait_settings::{AckArgs, INTERVAL, PROBERS, TIMES, WaitSettings};
+pub use wait::{HELD, PAUSE, Progress, WaitEnd, WaitSettings, WaitTimeout, Waiting};
 
 use nodegate_readiness::Verdict;
 

@@ -1,10 +1,9 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
+use nodegate_agent_api::{ServiceStatus, Status};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
-use nodegate_readiness::probers::ServiceStatus;
 use nodegate_readiness::rules::CACHE_STALE;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, HostSignals, LastKnown, Reason, Verdict};
 
 /// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
@@ -35,7 +34,7 @@ pub fn service(service: &ServiceStatus) -> String {
         1 => "1 ready endpoint here".to_owned(),
         more => format!("{more} ready endpoints here"),
     };
-    let why = service.drain.as_ref().and_then(|drain| drain.not_known.as_deref());
+    let why = service.drain.not_known.as_deref();
     let acknowledged = match (service.acknowledged(), why) {
         (Some(true), _) => "its balancers know".to_owned(),
         (Some(false), _) => "its balancers do not all know yet".to_owned(),
@@ -106,7 +105,7 @@ pub fn caveat(status: &Status) -> Option<String> {
         let (lasted, needed) = (pending.for_ms, pending.for_ms.saturating_add(pending.counts_in_ms));
         return Some(format!("Ready=False for {}, counts after {}", Age(lasted.into()), Age(needed.into())));
     }
-    if !status.rests_on_stale_cache() || status.verdict.is_none() {
+    if !status.is_based_on_stale_cache() || status.verdict.is_none() {
         return None;
     }
     let heard = match status.cache.age_ms {

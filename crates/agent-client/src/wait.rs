@@ -1,24 +1,47 @@
-//! Follows a wait until all probers have acknowledged, for `nodegate wait` and the plugin. It has no clock
-//! and no network: the caller passes each status with the time since the start, and prints the lines.
+//! Follows a wait of an agent's `/wait`, for `nodegate wait` and the plugin. The agent judges. It has no clock and no
+//! network: the caller passes each answer with the time since the start, and prints the lines.
 
+use nodegate_agent_api::{Goal, ProberRecord, Standing, WaitReply, WaitState};
+use nodegate_program::{choice, duration};
 use nodegate_readiness::Age;
-use nodegate_readiness::probers::{
-    AckOverrides, AckSettings, Acknowledgement, Goal, Standing, Unknown, acknowledged, balancers,
-    has_no_sessions,
-};
-use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
-use std::mem::{Discriminant, discriminant};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The lower bound of the default timeout.
 const AT_LEAST: Duration = Duration::from_mins(2);
-
 /// The time within which the agent must answer for the first time.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The range of `--timeout`.
+const TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
+/// For how many seconds the agent holds a request: a line is late by no more.
+const HELD_SECONDS: u64 = 1;
+/// The time that an answer takes at most, besides the way to the agent and back.
+pub const HELD: Duration = Duration::from_secs(2 * HELD_SECONDS);
+/// The pause between two requests.
+pub const PAUSE: Duration = Duration::from_millis(100);
 
-/// The kind of a progress whose sessions can't be counted.
-const UNCOUNTED: &str = "uncounted";
+/// The settings of a wait; when a balancer has acknowledged is a setting of the agent.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WaitSettings {
+    /// State to wait for: acknowledged, every balancer knows that the node is out; released, and no session
+    /// is left; ready, every balancer knows that it is back
+    #[arg(long = "for", value_name = "acknowledged|released|ready", default_value = "acknowledged")]
+    #[arg(value_parser = choice(&[("acknowledged", Goal::Acknowledged), ("released", Goal::Released), ("ready", Goal::Ready)]))]
+    pub goal: Goal,
+
+    /// The longest wait.
+    #[command(flatten)]
+    pub timeout: WaitTimeout,
+}
+
+/// The longest wait.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct WaitTimeout {
+    /// Longest time to wait for balancers; if not set, 2 min, or as long as the slowest one needs
+    #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
+    pub timeout: Option<Duration>,
+}
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,178 +74,209 @@ pub struct Progress {
     pub ended: Option<WaitEnd>,
 }
 
-/// The wait for one node.
+/// The wait for one node or Service.
 #[derive(Debug)]
 pub struct Waiting {
     goal: Goal,
-    overrides: AckOverrides,
-    /// The agent's settings, with those of the client applied.
-    settings: AckSettings,
     timeout: Option<Duration>,
-    /// The longest interval of a prober that is waited for.
-    longest: Duration,
-    heard: bool,
-    /// The last word on each prober, and whether it can't see drains.
-    probers: BTreeMap<(String, String), (&'static str, bool)>,
-    kind: Option<Kind>,
-}
-
-/// The kind of a progress. A number that only grows is no news.
-type Kind = (&'static str, Option<Discriminant<Unknown>>);
-
-/// The progress as a whole.
-struct WaitState {
-    kind: Kind,
-    /// The line for a progress of a new kind.
-    news: Option<String>,
-    /// The progress as the last line has it.
-    words: String,
-    /// The result, if this is the end whatever time is left.
-    ended: Option<WaitEnd>,
-    /// The result if it does not change in time.
-    late: WaitEnd,
-}
-
-impl WaitState {
-    /// Creates the state of a goal that is not reached yet.
-    fn not_yet(kind: &'static str, news: Option<String>, words: String) -> Self {
-        Self { kind: (kind, None), news, words, ended: None, late: WaitEnd::TimedOut }
-    }
-
-    fn reached(words: String) -> Self {
-        Self { ended: Some(WaitEnd::Reached), ..Self::not_yet("reached", None, words) }
-    }
+    /// The longest time that an answer has asked for.
+    needed: Duration,
+    has_answered: bool,
+    /// The last word on each prober.
+    probers: BTreeMap<(String, String), &'static str>,
+    /// The last kind of progress. A number that only grows is no news.
+    kind: Option<(WaitState, Option<String>)>,
 }
 
 impl Waiting {
     /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
-    pub fn new(goal: Goal, overrides: AckOverrides, timeout: Option<Duration>) -> Self {
-        Self {
-            goal,
-            overrides,
-            settings: overrides.apply_to(AckSettings::default()),
-            timeout,
-            longest: Duration::ZERO,
-            heard: false,
-            probers: BTreeMap::new(),
-            kind: None,
-        }
+    pub fn new(goal: Goal, timeout: WaitTimeout) -> Self {
+        let (needed, has_answered, probers, kind) = Default::default();
+        Self { goal, timeout: timeout.timeout, needed, has_answered, probers, kind }
     }
 
-    /// Returns the time after which the wait ends unsuccessfully.
-    fn timeout(&self) -> Duration {
-        let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
-        let needed = longest.saturating_mul(self.settings.times(self.goal.pool_change()).saturating_add(2));
-        self.timeout.unwrap_or(needed.max(AT_LEAST))
+    /// Returns the path of one request. Its answer comes when the wait is over, and after a second at the latest.
+    pub fn path(&self, service: Option<&str>) -> String {
+        let service = service.map_or(String::new(), |service| format!("&service={service}"));
+        let goal = self.goal.as_str();
+        format!("/wait?for={goal}&timeout={HELD_SECONDS}&settle={HELD_SECONDS}&format=json{service}")
     }
 
-    /// Takes a status of the agent, or the error, `elapsed` after the start of the wait.
-    pub fn step(&mut self, said: Result<&Status, &str>, elapsed: Duration) -> Progress {
+    /// Takes an answer of the agent, or the error, `elapsed` after the start of the wait.
+    pub fn step(&mut self, reply: Result<&WaitReply, &str>, elapsed: Duration) -> Progress {
         let mut lines = Vec::new();
-        let state = match said {
-            Ok(status) => self.look(status, &mut lines),
+        let (state, words) = match reply {
+            Ok(reply) => {
+                self.has_answered = true;
+                self.look(reply, &mut lines);
+                (reply.state, reply.why.clone())
+            }
             Err(error) => {
                 let words = format!("no answer of the agent: {error}");
-                let ended = (!self.heard && elapsed >= FIRST_ANSWER_WITHIN).then_some(WaitEnd::NotKnown);
-                let state = WaitState::not_yet("unreachable", Some(words.clone()), words);
-                WaitState { ended, late: WaitEnd::NotKnown, ..state }
+                self.report(WaitState::NotKnown, "no answer", words.clone(), &mut lines);
+                (WaitState::NotKnown, words)
             }
         };
-        if self.kind.replace(state.kind) != Some(state.kind) {
-            lines.extend(state.news);
-        }
-        let ended = state.ended.or((elapsed >= self.timeout()).then_some(state.late));
-        let (goal, after, words) = (self.goal.as_str(), Age(elapsed.as_millis()), state.words);
-        lines.extend(ended.map(|ended| match ended {
-            WaitEnd::Reached => format!("{goal} after {after}: {words}"),
-            WaitEnd::TimedOut => format!("not {goal} after {after}: {words}"),
-            WaitEnd::NotKnown if state.kind.0 == UNCOUNTED => {
+        let is_late = elapsed >= self.timeout.unwrap_or(self.needed.max(AT_LEAST));
+        let is_silent = !self.has_answered && elapsed >= FIRST_ANSWER_WITHIN;
+        let ended = match state {
+            WaitState::Reached | WaitState::OutForLong => Some(WaitEnd::Reached),
+            WaitState::NoProbers | WaitState::NotCounted => Some(WaitEnd::NotKnown),
+            WaitState::NotKnown => (is_late || is_silent).then_some(WaitEnd::NotKnown),
+            WaitState::InService | WaitState::Waiting => is_late.then_some(WaitEnd::TimedOut),
+        };
+        let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
+        lines.extend(ended.map(|ended| match (ended, state) {
+            (WaitEnd::Reached, WaitState::OutForLong) => format!("nothing to wait for: {words}"),
+            (WaitEnd::Reached, _) => format!("{goal} after {after}: {words}"),
+            (WaitEnd::TimedOut, _) => format!("not {goal} after {after}: {words}"),
+            (WaitEnd::NotKnown, WaitState::NotCounted) => {
                 format!("all acknowledged, but not known whether {goal}: {words}")
             }
-            WaitEnd::NotKnown => format!("not known whether {goal}: {words}"),
+            (WaitEnd::NotKnown, _) => format!("not known whether {goal}: {words}"),
         }));
         Progress { lines, ended }
     }
 
-    fn look(&mut self, status: &Status, lines: &mut Vec<String>) -> WaitState {
-        self.heard = true;
-        self.settings =
-            self.overrides.apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
-        let waited_for = status.probers.iter().filter(|prober| prober.is_waited_for());
-        let longest =
-            waited_for.filter_map(|prober| prober.longest_interval_ms.max(prober.interval_ms)).max();
-        self.longest = self.longest.max(Duration::from_millis(longest.unwrap_or_default()));
-
-        let acknowledged = acknowledged(status, self.goal.pool_change(), &self.overrides);
-        if !matches!(
-            acknowledged,
-            Acknowledgement::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)
-        ) {
-            self.report_probers(status, lines);
-        }
-        let probers = match acknowledged {
-            Acknowledgement::Unknown(unknown) => {
-                let (ended, kind) =
-                    ((!unknown.is_temporary()).then_some(WaitEnd::NotKnown), discriminant(&unknown));
-                let state =
-                    WaitState::not_yet("", Some(format!("not known yet: {unknown}")), unknown.to_string());
-                return WaitState { kind: ("unknown", Some(kind)), ended, late: WaitEnd::NotKnown, ..state };
-            }
-            Acknowledgement::NotYet { why, waiting_for } => {
-                let kind = if why.is_some() { "not out" } else { "not acknowledged" };
-                let each =
-                    waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
-                let words = why.iter().cloned().chain(each).collect::<Vec<_>>().join("; ");
-                return WaitState::not_yet(kind, why, words);
-            }
-            Acknowledgement::Yes { probers } => balancers(probers, &status.cant_see_drains()),
+    /// Adds the news of an answer.
+    fn look(&mut self, reply: &WaitReply, lines: &mut Vec<String>) {
+        let times = match self.goal {
+            Goal::Ready => reply.drain.settings.rise,
+            Goal::Acknowledged | Goal::Released => reply.drain.settings.fall,
         };
-        if self.goal != Goal::Released {
-            return WaitState::reached(probers);
+        let interval = Duration::from_millis(reply.interval_ms.unwrap_or_default());
+        self.needed = self.needed.max(interval.saturating_mul(times.saturating_add(2)));
+        if !reply.drain.stale {
+            for prober in &reply.probers {
+                let (word, more) = progress_of(prober);
+                let key = (prober.who(), prober.request.clone());
+                if self.probers.insert(key, word) != Some(word) {
+                    lines.push(format!("{word:<12}  {} {}{more}", prober.who(), prober.request));
+                }
+            }
         }
-        match has_no_sessions(status) {
-            Ok(true) => WaitState::reached(format!("no session left; acknowledged: {probers}")),
-            Ok(false) => {
-                let left = format!("{} sessions are left", status.sessions().unwrap_or_default());
-                WaitState::not_yet("sessions", Some(format!("all acknowledged; {left}")), left)
+        let code = reply.drain.not_known_code.as_deref().unwrap_or_default();
+        match reply.state {
+            WaitState::NotKnown => {
+                self.report(reply.state, code, format!("not known yet: {}", reply.why), lines);
             }
-            // A late count may still arrive.
-            Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
-                let words = "the sessions have not been counted lately".to_owned();
-                WaitState::not_yet("acknowledged", Some(format!("all acknowledged: {probers}")), words)
+            // Each prober has a line of its own.
+            WaitState::Waiting if !reply.drain.waiting_for.is_empty() => {}
+            WaitState::Waiting | WaitState::InService => {
+                self.report(reply.state, "", reply.why.clone(), lines);
             }
-            Err(why) => {
-                WaitState { ended: Some(WaitEnd::NotKnown), ..WaitState::not_yet(UNCOUNTED, None, why) }
-            }
+            _ => {}
         }
     }
 
-    /// Adds a line for each prober with news.
-    fn report_probers(&mut self, status: &Status, lines: &mut Vec<String>) {
-        let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
-        for prober in &status.probers {
-            let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms.into())));
-            let every = every.unwrap_or_default();
-            let silent = || format!(": nothing for {}", Age(prober.last_ms.into()));
-            let is_acknowledged = prober.has_acknowledged(self.goal.pool_change(), since_ms, &self.settings);
-            let is_blind = prober.misses_drains();
-            let (word, more) = match prober.standing {
-                Standing::Occasional => continue,
-                _ if !prober.drainable => {
-                    let cause = if is_blind { "can't see drains, because " } else { "" };
-                    ("ignored", format!(": {cause}no drain changes its answer; not waited for"))
-                }
-                Standing::Gone => ("gone", silent() + "; not waited for"),
-                Standing::Regular | Standing::Silent if is_acknowledged => {
-                    ("acknowledged", format!(": {} times in a row{every}", prober.in_a_row))
-                }
-                Standing::Silent => ("silent", silent() + &every),
-                Standing::Regular => ("waiting", every),
-            };
-            let (key, now) = ((prober.who(), prober.request.clone()), (word, is_blind));
-            if self.probers.insert(key, now) != Some(now) {
-                lines.push(format!("{word:<12}  {} {}{more}", prober.who(), prober.request));
-            }
+    /// Adds a line about the progress as a whole, if it is of another kind than the last one.
+    fn report(&mut self, state: WaitState, code: &str, line: String, lines: &mut Vec<String>) {
+        let kind = Some((state, Some(code.to_owned())));
+        if self.kind != kind {
+            self.kind = kind;
+            lines.push(line);
         }
+    }
+}
+
+/// Returns the word for a prober, and what is said after its name.
+fn progress_of(prober: &ProberRecord) -> (&'static str, String) {
+    let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms.into())));
+    let every = every.unwrap_or_default();
+    let silent = || format!(": nothing for {}", Age(prober.last_ms.into()));
+    match prober.standing {
+        _ if !prober.drainable => {
+            let cause = if prober.misses_drains() { "can't see drains, because " } else { "" };
+            ("ignored", format!(": {cause}no drain changes its answer; not waited for"))
+        }
+        Standing::Gone => ("gone", silent() + "; not waited for"),
+        Standing::Regular | Standing::Silent if prober.acknowledged == Some(true) => {
+            ("acknowledged", format!(": {} times in a row{every}", prober.in_a_row))
+        }
+        Standing::Silent => ("silent", silent() + &every),
+        Standing::Regular | Standing::Occasional => ("waiting", every),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Returns an answer with two probers, of which so many have acknowledged.
+    fn reply(state: WaitState, why: &str, acknowledged: usize) -> WaitReply {
+        let prober = |number: usize| {
+            json!({
+                "address": format!("10.0.0.{number}"), "question": "/health", "standing": "regular", "drainable": true,
+                "asked": 9, "first_ms": 60_000, "last_ms": 300, "interval_ms": 2000, "verdict": "draining", "in_a_row": 4,
+                "acknowledged": number <= acknowledged,
+            })
+        };
+        let missing: Vec<_> =
+            (acknowledged + 1..=2).map(|number| format!("10.0.0.{number} /health")).collect();
+        serde_json::from_value(json!({
+            "goal": "acknowledged", "state": state, "why": why, "interval_ms": 50_000,
+            "probers": [prober(1), prober(2)],
+            "drain": {
+                "node": "n1", "uid": "u", "start_id": "s", "verdict": "draining", "since_ms": 5, "stale": false,
+                "acknowledged": null, "acknowledged_ready": null, "released": null, "acknowledged_probers": acknowledged,
+                "probers": 2, "waiting_for": missing, "balancers": false,
+                "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn each_balancer_has_a_line_when_it_gets_there() {
+        let mut waiting = Waiting::new(Goal::Acknowledged, WaitTimeout::default());
+        let first =
+            waiting.step(Ok(&reply(WaitState::InService, "the node is not going out", 0)), seconds(0));
+        assert_eq!(
+            first.lines,
+            [
+                "waiting       10.0.0.1 /health, probes every 2 s",
+                "waiting       10.0.0.2 /health, probes every 2 s",
+                "the node is not going out",
+            ]
+        );
+        let half = waiting.step(Ok(&reply(WaitState::Waiting, "10.0.0.2", 1)), seconds(7));
+        assert_eq!(half.lines, ["acknowledged  10.0.0.1 /health: 4 times in a row, probes every 2 s"]);
+        assert_eq!(waiting.step(Err("refused"), seconds(8)).lines, ["no answer of the agent: refused"]);
+        let end = waiting.step(Ok(&reply(WaitState::Reached, "2 balancers", 2)), seconds(9));
+        assert_eq!(
+            (end.ended, end.lines.last().unwrap().as_str()),
+            (Some(WaitEnd::Reached), "acknowledged after 9 s: 2 balancers")
+        );
+    }
+
+    #[test]
+    fn each_state_has_its_end_and_the_slowest_balancer_its_time() {
+        use WaitState::{
+            InService, NoProbers, NotCounted, NotKnown, OutForLong, Reached, Waiting as Missing,
+        };
+        let end = |state, elapsed| {
+            let timeout = WaitTimeout { timeout: Some(seconds(5)) };
+            let progress =
+                Waiting::new(Goal::Acknowledged, timeout).step(Ok(&reply(state, "why", 1)), seconds(elapsed));
+            progress.ended.map(WaitEnd::exit_code)
+        };
+        let states = [Reached, OutForLong, NoProbers, NotCounted, NotKnown, InService, Missing];
+        assert_eq!(states.map(|state| end(state, 4)), [Some(0), Some(0), Some(3), Some(3), None, None, None]);
+        assert_eq!([NotKnown, InService, Missing].map(|state| end(state, 5)), [Some(3), Some(1), Some(1)]);
+        let mut slow = Waiting::new(Goal::Acknowledged, WaitTimeout::default());
+        let mut step = |elapsed| slow.step(Ok(&reply(Missing, "why", 1)), seconds(elapsed)).ended;
+        assert_eq!(
+            [step(0), step(249), step(250)],
+            [None, None, Some(WaitEnd::TimedOut)],
+            "five intervals of 50 s"
+        );
+        let mut silent = Waiting::new(Goal::Acknowledged, WaitTimeout::default());
+        assert_eq!(silent.step(Err("refused"), seconds(9)).ended, None);
+        assert_eq!(silent.step(Err("refused"), seconds(10)).ended, Some(WaitEnd::NotKnown));
     }
 }

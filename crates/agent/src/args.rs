@@ -15,7 +15,7 @@ use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::{LocalCheckArgs, parse_host_directory};
 use nodegate_node_watch::ServiceArgs;
-use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed, node_name};
+use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, UNKNOWN, failed, node_name};
 use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::path::PathBuf;
@@ -88,20 +88,6 @@ enum Command {
 impl Program for Args {
     /// The work, with sound settings.
     type Setup = Box<dyn FnOnce() -> ExitCode>;
-
-    const REMOVED: Removed = Removed::new(
-        "NODEGATE",
-        &[
-            ("accept-proxy", "leave it out, a PROXY header is always skipped"),
-            ("agent-port", "use --agent-check-port"),
-            ("checks", "use --background-checks"),
-            ("check", "use --check-settings"),
-            ("apiserver", "use --check-settings apiserver:url=<URL>"),
-            ("apiserver-exclude", "use --check-settings apiserver:exclude=<name>:<name>"),
-            ("startup-grace", "it is always 1 s"),
-            ("max-connections", "it is always 512"),
-        ],
-    );
 
     fn bad_setting() -> u8 {
         // The exit code of these commands is the agent's verdict, so a wrong setting has another one.

@@ -2,9 +2,9 @@
 
 use crate::fetch;
 use crate::target::AgentAddress;
+use nodegate_agent_api::STATUS_PATH;
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, exit_code, health_text, parse_status, refusal,
-    status_text,
+    AgentReply, AskError, Console, NodeHealth, exit_code, health_text, parse_status, refusal, status_text,
 };
 use nodegate_program::{UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;

@@ -1,9 +1,9 @@
 //! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
 //! off from the API server and for a `Ready=False` that does not count yet. No answer depends on this task; requests read the freshness themselves.
 
+use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::liveness::REPORT_EVERY;
-use nodegate_readiness::status::kubelet_unreachable;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Counts the connections of clients to this host, for `nodegate wait --for released`. `agent` starts it.
 
+use nodegate_agent_api::Traffic;
 use nodegate_local_checks::Sessions;
 use nodegate_program::List;
-use nodegate_readiness::probers::Traffic;
 use std::io;
 use std::sync::Arc;
 

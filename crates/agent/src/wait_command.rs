@@ -2,19 +2,20 @@
 
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, hook_recipe, parse_status};
-use nodegate_program::{Mistakes, node_name};
+use nodegate_agent_api::Goal;
+use nodegate_agent_client::{
+    Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, hook_recipe, parse_wait,
+};
+use nodegate_program::{Mistakes, node_name, sanitize_short};
 use nodegate_readiness::ServiceName;
-use nodegate_readiness::probers::Goal;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// The pause between two queries, short compared to a balancer's interval.
-const ASK_EVERY: Duration = Duration::from_millis(500);
-
 /// The timeout of one query.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_WITHIN: Duration = HELD.saturating_add(Duration::from_secs(3));
+/// The longest text of a refusal that is repeated, in characters.
+const LONGEST: usize = 200;
 
 /// Waits until every load balancer has acknowledged that the node is out, or back
 ///
@@ -23,15 +24,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// load balancer has acknowledged that the node is back. Run it between kubectl cordon and kubectl drain, in
 /// place of a sleep that is too long or too short. It changes nothing.
 ///
-/// A balancer has acknowledged when it has had the answer so often in a row that it must have acted on it (--fall,
-/// --rise), has probed once more, which shows that it has processed the answer before, and all of that has
-/// taken as long as it takes at its interval. nodegate wait waits for every regular prober. It also waits for
+/// A balancer has acknowledged when it has had the answer so often in a row that it must have acted on it (--ack-fall
+/// and --ack-rise of the agent), has probed once more, which shows that it has processed the answer before, and all of
+/// that has taken as long as it takes at its interval. nodegate wait waits for every regular prober. It also waits for
 /// one that falls silent, until that one is gone: ten of its intervals and half a minute later.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = include_str!("help/wait.txt"))]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
-    wait: nodegate_agent_client::WaitSettings,
+    wait: WaitSettings,
 
     /// Service to wait for in place of the node, as namespace/name: one of the agent's --watch-service
     #[arg(long, value_name = "NAMESPACE/NAME")]
@@ -82,40 +83,40 @@ impl WaitArgs {
     /// The error says why the goal can't be known.
     fn wait(self, target: &AgentAddress) -> Result<WaitEnd, String> {
         let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
-        let mut waiting = self.wait.begin();
+        let service = self.service.as_ref().map(ToString::to_string);
+        let mut waiting = Waiting::new(self.wait.goal, self.wait.timeout);
+        let path = waiting.path(service.as_deref());
         let began = nodegate_clock::now();
         loop {
-            let mut said = ask(target);
-            if let (Ok(status), Some(node)) = (&said, &node)
-                && let Err(wrong) = node.confirm(status)
+            let reply = fetch::get(target, &path, ANSWER_WITHIN).and_then(|reply| match reply.status {
+                400 | 404 | 500 => {
+                    Ok(Err(sanitize_short(String::from_utf8_lossy(&reply.body).trim(), LONGEST)))
+                }
+                _ => parse_wait(&reply).map(Ok),
+            });
+            let mut reply = match reply {
+                // Asking again does not help.
+                Ok(Err(refusal)) => return Err(format!("http://{target}: {refusal}")),
+                Ok(Ok(reply)) => Ok(reply),
+                Err(error) => Err(format!("http://{target}: {error}")),
+            };
+            if let (Ok(answer), Some(node)) = (&reply, &node)
+                && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())
             {
                 let why = wrong.at(target);
-                said = Err(if wrong.is_temporary() { why } else { return Err(why) });
+                reply = Err(if wrong.is_temporary() { why } else { return Err(why) });
             }
-            if let (Ok(status), Some(service)) = (&said, &self.service) {
-                let of_service = status.of_service(&service.to_string()).ok_or_else(|| {
-                    format!("the agent does not watch {service}; name it with --watch-service")
-                })?;
-                if self.explain {
-                    hook_recipe(&of_service, &self.wait.overrides())?
-                        .iter()
-                        .for_each(|line| Console::line(line));
-                    return Ok(WaitEnd::Reached);
-                }
-                said = Ok(of_service);
+            if let (Ok(reply), true) = (&reply, self.explain) {
+                hook_recipe(reply)?.iter().for_each(|line| Console::line(line));
+                return Ok(WaitEnd::Reached);
             }
             let elapsed = nodegate_clock::now().saturating_duration_since(began);
-            let progress = waiting.step(said.as_ref().map_err(String::as_str), elapsed);
+            let progress = waiting.step(reply.as_ref().map_err(String::as_str), elapsed);
             progress.lines.iter().for_each(|line| Console::line(line));
             if let Some(ended) = progress.ended {
                 return Ok(ended);
             }
-            thread::sleep(ASK_EVERY);
+            thread::sleep(PAUSE);
         }
     }
-}
-
-fn ask(target: &AgentAddress) -> Result<Status, String> {
-    let reply = fetch::get(target, STATUS_PATH, ANSWER_WITHIN).and_then(parse_status);
-    reply.map(|answered| answered.status).map_err(|error| format!("http://{target}: {error}"))
 }

@@ -5,12 +5,11 @@ use crate::agents::Agents;
 use crate::args::{UncordonArgs, WaitArgs};
 use crate::cluster::FleetNode;
 use futures::stream::{self, StreamExt};
-use nodegate_agent_client::{Console, WaitEnd, WaitSettings};
-use nodegate_readiness::probers::Goal;
+use nodegate_agent_api::Goal;
+use nodegate_agent_client::{Console, PAUSE, WaitEnd, WaitTimeout, Waiting};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const PAUSE: Duration = Duration::from_millis(500);
 /// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
 /// that has just been cordoned as Ready.
 const TO_BE_SEEN: Duration = Duration::from_millis(100);
@@ -24,7 +23,7 @@ pub(crate) struct Steps<'a> {
 
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    Ok(wait_for_all(agents, &args.wait, &nodes).await)
+    Ok(wait_for_all(agents, args.wait.goal, args.wait.timeout, &nodes).await)
 }
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
@@ -41,8 +40,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
         }
     }
     until_seen().await;
-    let wait = args.acknowledged.wait_for(Goal::Ready, None, args.rise);
-    Ok(wait_for_all(agents, &wait, &nodes).await)
+    Ok(wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await)
 }
 
 /// Returns the nodes with these names. Fails if one does not exist.
@@ -60,26 +58,25 @@ pub(crate) async fn until_seen() {
 }
 
 /// Waits for all nodes at once; returns the exit code of the worst end.
-async fn wait_for_all(agents: &Agents, settings: &WaitSettings, nodes: &[FleetNode]) -> u8 {
-    let waits = nodes
-        .iter()
-        .map(|node| async move { wait_for_one(agents, settings, node, &Steps::begin(&node.name)).await });
+async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: &[FleetNode]) -> u8 {
+    let waits = nodes.iter().map(|node| async move {
+        wait_for_one(agents, Waiting::new(goal, timeout), node, &Steps::begin(&node.name)).await
+    });
     let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
     ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
 }
 
 pub(crate) async fn wait_for_one(
     agents: &Agents,
-    settings: &WaitSettings,
+    mut waiting: Waiting,
     node: &FleetNode,
     steps: &Steps<'_>,
 ) -> WaitEnd {
     let began = Instant::now();
-    let mut waiting = settings.begin();
+    let path = waiting.path(None);
     loop {
-        let said = agents.ask(node).await;
-        let said = said.as_ref().map(|answer| &answer.said.status).map_err(|error| error.detail.as_str());
-        let progress = waiting.step(said, began.elapsed());
+        let reply = agents.ask_wait(node, &path).await;
+        let progress = waiting.step(reply.as_ref().map_err(|error| error.detail.as_str()), began.elapsed());
         progress.lines.iter().for_each(|line| steps.line(line));
         if let Some(ended) = progress.ended {
             return ended;

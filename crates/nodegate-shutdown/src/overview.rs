@@ -1,9 +1,10 @@
 //! `nodegate-shutdown status`: three lines on the lock, the agent, and what a reboot would do.
 
 use crate::login::Login;
-use nodegate_agent_client::{DrainSummary, ask_drain};
+use nodegate_agent_api::DrainSummary;
+use nodegate_agent_client::ask_drain;
+use nodegate_agent_client::hints::delay_too_short;
 use nodegate_program::{UNKNOWN, sanitize};
-use nodegate_readiness::host_signals::delay_too_short;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::net::SocketAddr;
 use std::process::ExitCode;

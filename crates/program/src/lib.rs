@@ -6,15 +6,11 @@
 //! Each setting is declared once, in an `Args` struct beside the code that reads it: flag, variable, default
 //! and parser. The program's parser flattens these structs. The doc comment of the field is its text in
 //! `--help` and in the man page.
-//!
-//! A removed setting has a row in [`Program::REMOVED`]: a program that gets it, by flag or by variable, ends
-//! with exit code 2 and a line that says what takes its place.
 
 mod causes;
 mod logging;
 mod mistakes;
 mod read;
-mod removed_setting;
 mod run;
 mod sanitize;
 #[cfg(unix)]
@@ -24,7 +20,6 @@ mod value;
 pub use causes::with_causes;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
-pub use removed_setting::Removed;
 pub use run::{Program, Tasks, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]

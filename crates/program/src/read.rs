@@ -1,7 +1,6 @@
 //! Turns the command line and the environment into a program's settings, for `run`.
 
 use crate::mistakes::Mistakes;
-use crate::removed_setting::Removed;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Parser, value_parser};
@@ -13,9 +12,9 @@ use std::process::ExitCode;
 /// the others before [`Mistakes::ensure_none`] reports all mistakes. For help, and for arguments that can't
 /// be parsed, the program exits here; `exit_code` is the code for mistakes.
 ///
-/// A removed setting is a mistake. An empty variable counts as not set; so does an empty value of an option that has no default.
-pub(crate) fn read<P: Parser>(removed: Removed, exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    parse(std::env::args_os(), exit_code, removed).map_err(|error| {
+/// An empty variable counts as not set; so does an empty value of an option that has no default.
+pub(crate) fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
+    parse(std::env::args_os(), exit_code).map_err(|error| {
         if error.use_stderr() {
             eprintln!("{}: {}", P::command().get_name(), one_line(&error));
             return ExitCode::from(exit_code);
@@ -43,27 +42,19 @@ fn one_line(error: &clap::Error) -> String {
 fn parse<P: Parser>(
     words: impl Iterator<Item = OsString>,
     exit_code: u8,
-    removed: Removed,
 ) -> Result<(P, Mistakes), clap::Error> {
     let command = P::command();
     let program = command.get_name().to_owned();
-    let texts = each_argument(command.clone(), as_text);
-    let texts = texts.args(removed.args()).try_get_matches_from(words)?;
-    let mut gone = removed.given(&texts);
+    let texts = each_argument(command.clone(), as_text).try_get_matches_from(words)?;
     let mut sound = vec![program.clone()];
     let (asked, texts) = match texts.subcommand() {
         Some((name, below)) => {
-            // The variables of the program without a command.
-            gone.clear();
             sound.push(name.to_owned());
             (command.find_subcommand(name).unwrap_or(&command), below)
         }
         None => (&command, &texts),
     };
     let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
-    for sentence in gone {
-        mistakes.line(sentence);
-    }
     let mut typed = each_argument(command.clone(), without_variable);
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
@@ -162,42 +153,10 @@ mod tests {
         },
     }
 
-    const NO_SETTING: Removed = Removed::new("", &[]);
-    const REMOVED: Removed = Removed::new(
-        "CARGO",
-        &[
-            ("no-such-span", "use --wait"),
-            ("manifest-dir", "the program always skips a header"),
-            ("no-such-quick", "leave it out"),
-        ],
-    );
-
-    fn read_with(line: &str, removed: Removed) -> (Args, Vec<String>) {
-        let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
-        let (args, mistakes) = parse(words.map(OsString::from), 2, removed).unwrap();
-        (args, mistakes.lines)
-    }
-
     fn read(line: &str) -> (Args, Vec<String>) {
-        read_with(line, NO_SETTING)
-    }
-
-    /// By flag or by variable, with a value or without one, and beside other mistakes.
-    #[test]
-    fn a_removed_setting_is_a_mistake_that_says_what_takes_its_place() {
-        let (args, lines) =
-            read_with("--no-such-span 3s --no-such-quick --count 1 --times 0 --no-such-span=4s", REMOVED);
-        assert_eq!(
-            lines,
-            [
-                "--no-such-span (CARGO_NO_SUCH_SPAN) was removed: use --wait",
-                "--manifest-dir (CARGO_MANIFEST_DIR) was removed: the program always skips a header",
-                "--no-such-quick (CARGO_NO_SUCH_QUICK) was removed: leave it out",
-                r#"--times "0": takes 1 to 9"#,
-            ]
-        );
-        assert_eq!(args.count, 1);
-        assert_eq!(read_with("ask --count 3", REMOVED).1, [""; 0]);
+        let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
+        let (args, mistakes) = parse(words.map(OsString::from), 2).unwrap();
+        (args, mistakes.lines)
     }
 
     #[test]
@@ -260,11 +219,10 @@ mod tests {
             ("serve", "unrecognized subcommand 'serve'"),
         ] {
             let words = ["program", words].map(OsString::from);
-            let error = parse::<Args>(words.into_iter(), 2, NO_SETTING).err().unwrap();
+            let error = parse::<Args>(words.into_iter(), 2).err().unwrap();
             assert_eq!((one_line(&error).as_str(), error.use_stderr()), (says, true));
         }
-        let help =
-            parse::<Args>(["program", "--help"].map(OsString::from).into_iter(), 2, REMOVED).err().unwrap();
-        assert!(!help.use_stderr() && !help.to_string().contains("--span"));
+        let help = parse::<Args>(["program", "--help"].map(OsString::from).into_iter(), 2).err().unwrap();
+        assert!(!help.use_stderr());
     }
 }

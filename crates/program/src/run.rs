@@ -3,7 +3,6 @@
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
 use crate::read::read;
-use crate::removed_setting::Removed;
 use crate::{BAD_SETTING, failed};
 use clap::Parser;
 use std::fmt::Display;
@@ -18,9 +17,6 @@ use tokio::task::JoinSet;
 pub trait Program: Parser {
     /// The validated settings.
     type Setup;
-
-    /// The settings that earlier releases had.
-    const REMOVED: Removed = Removed::new("", &[]);
 
     /// Returns the exit code for a wrong setting.
     fn bad_setting() -> u8 {
@@ -43,7 +39,7 @@ pub fn run<P: Program>() -> ExitCode {
 }
 
 fn start<P: Program>() -> Result<ExitCode, ExitCode> {
-    let (args, mut mistakes) = read::<P>(P::REMOVED, P::bad_setting())?;
+    let (args, mut mistakes) = read::<P>(P::bad_setting())?;
     let log = args.log();
     let setup = args.setup(&mut mistakes);
     mistakes.ensure_none()?;

@@ -8,7 +8,7 @@ mod unknown_ready;
 
 pub use freshness::{Freshness, LastKnown};
 pub use published::{BoardView, Published};
-pub use service_board::ServiceView;
+pub use service_board::{KnownService, ServiceView};
 
 use self::freshness::TakenOver;
 use self::published::Rendered;
@@ -35,6 +35,8 @@ pub const IDLE: Duration = Duration::from_mins(10);
 pub struct Board {
     node_name: Option<String>,
     policy: Policy,
+    /// The policy for `?excluded=200`.
+    without_label: Policy,
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
@@ -45,6 +47,7 @@ pub struct Board {
     asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     last_pool_change: AtomicMoment,
+    last_signal: AtomicMoment,
     flipped: AtomicMoment,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
@@ -54,8 +57,8 @@ pub struct Board {
     pub on_need: OnceLock<Listener<CheckId>>,
     /// Called when a `Ready=False` must last before it counts.
     pub on_pending: OnceLock<Listener<()>>,
-    /// Called after each flip.
-    pub after_flip: OnceLock<Listener<()>>,
+    /// Called after each flip, and after each change of a Service's endpoints.
+    pub after_change: OnceLock<Listener<()>>,
 }
 
 /// Code that waits for an event on the board.
@@ -68,6 +71,8 @@ struct Writer {
     /// The latest moment for which the verdict was computed.
     latest: Moment,
     flips: Flips,
+    /// The drain signals in effect.
+    signals: Vec<Reason>,
     last_reasons: BTreeMap<CheckId, Reason>,
 }
 
@@ -103,6 +108,7 @@ impl Board {
         };
         let board = Self {
             node_name,
+            without_label: Policy { drain_on: policy.drain_on.without_label(), ..policy.clone() },
             policy,
             catalog,
             default_checks,
@@ -112,13 +118,14 @@ impl Board {
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
             last_pool_change: AtomicMoment::default(),
+            last_signal: AtomicMoment::default(),
             flipped: AtomicMoment::default(),
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
             on_need: OnceLock::new(),
             on_pending: OnceLock::new(),
-            after_flip: OnceLock::new(),
+            after_change: OnceLock::new(),
         };
         board.publish(state, Moment::default());
         board
@@ -214,7 +221,14 @@ impl Board {
     /// Returns the reports of the checks that decide the verdict, as of `now`.
     pub fn default_reports(&self, now: Moment) -> Vec<CheckReport> {
         let stale = self.freshness(now).stale;
-        self.reports(&self.published.load().state, &self.default_checks, stale, now)
+        self.reports(&self.published.load().state, &self.default_checks, &self.policy, stale, now)
+    }
+
+    /// Returns true if only the exclusion label takes the node out.
+    pub fn is_out_by_label_alone(&self, now: Moment) -> bool {
+        let (state, stale) = (&self.published.load().state, self.freshness(now).stale);
+        let of = |policy| verdict(&self.reports(state, &self.default_checks, policy, stale, now));
+        of(&self.policy) == Verdict::Draining && of(&self.without_label) == Verdict::Ready
     }
 
     /// Returns the report of one check, as of `now`.
@@ -331,10 +345,16 @@ impl Board {
                 writer.last_reasons.insert(id, reason.clone());
             }
         }
+        let signals = state.signals(&self.policy);
+        let has_new = signals.iter().any(|signal| !writer.signals.contains(signal));
+        writer.signals = signals;
         if !writer.open || self.node_name.is_none() {
             return None;
         }
-        let reports = self.reports(state, &self.default_checks, stale, now);
+        if has_new {
+            self.last_signal.advance(now);
+        }
+        let reports = self.reports(state, &self.default_checks, &self.policy, stale, now);
         let (verdict, reason) = why(&reports);
         let flip = writer.flips.observe(verdict, reason, wall)?;
         self.flipped.advance(now);
@@ -363,8 +383,9 @@ impl Board {
             return Answer { fresh: reply.clone(), stale: reply, expires: None };
         }
         let checks = self.checks_of(query);
-        let fresh = self.reports(state, checks, false, now);
-        let stale = self.reports(state, checks, true, now);
+        let policy = if query.excluded { &self.without_label } else { &self.policy };
+        let fresh = self.reports(state, checks, policy, false, now);
+        let stale = self.reports(state, checks, policy, true, now);
         Answer::render(&fresh, &stale, query.drain)
     }
 
@@ -372,9 +393,16 @@ impl Board {
         if query.checks.is_empty() { &self.default_checks } else { &query.checks }
     }
 
-    fn reports(&self, state: &State, checks: &[CheckRef], stale: bool, now: Moment) -> Vec<CheckReport> {
+    fn reports(
+        &self,
+        state: &State,
+        checks: &[CheckRef],
+        policy: &Policy,
+        stale: bool,
+        now: Moment,
+    ) -> Vec<CheckReport> {
         let report = |check: &CheckRef| match check {
-            CheckRef::Known(id) => state.report(*id, &self.catalog, &self.policy, stale, now),
+            CheckRef::Known(id) => state.report(*id, &self.catalog, policy, stale, now),
             CheckRef::Unknown(name) => {
                 CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Unknown check", name)), false)
             }

@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// Source: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The reason of a Node with [`EXCLUDE_LABEL`].
-pub(crate) const EXCLUDED: &str = "ExcludedFromLoadBalancers";
+pub const EXCLUDED: &str = "ExcludedFromLoadBalancers";
 
 /// The longest value of a label or a taint.
 const MAX_VALUE: usize = 63;
@@ -203,6 +203,18 @@ impl DrainSignals {
     /// Returns the reason of the first signal that `facts` carry.
     pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         self.signals.iter().find_map(|signal| signal.reason(facts))
+    }
+
+    /// Returns the reasons of all signals that `facts` carry.
+    pub(crate) fn reasons(&self, facts: &NodeFacts) -> Vec<Reason> {
+        self.signals.iter().filter_map(|signal| signal.reason(facts)).collect()
+    }
+
+    /// Returns the signals without the exclusion label.
+    pub(crate) fn without_label(&self) -> Self {
+        let is_label = |signal: &DrainSignal| matches!(signal, DrainSignal::Keyed(Kind::Label, pattern) if pattern.key == EXCLUDE_LABEL);
+        let signals = self.signals.iter().filter(|signal| !is_label(signal)).cloned().collect();
+        Self { text: self.text.clone(), signals }
     }
 
     /// Returns true if a signal about this key depends on what `on` names.

@@ -1,7 +1,7 @@
 //! Changes of verdict; the last fifty are kept.
 
 use crate::check::Verdict;
-use crate::probers::millis;
+use crate::moment::millis;
 use crate::reason::Reason;
 use crate::saved_facts::since_epoch;
 use serde::{Deserialize, Serialize};

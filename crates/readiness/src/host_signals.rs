@@ -3,7 +3,6 @@
 use crate::check::Outcome;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// The reason while the host is going down.
 pub const NODE_SHUTDOWN: &str = "NodeShutdown";
@@ -26,31 +25,4 @@ impl HostSignals {
     pub(crate) fn outcome(self) -> Option<Outcome> {
         self.shutdown.then(|| Outcome::Draining(Reason::new(NODE_SHUTDOWN)))
     }
-
-    /// Returns what an operator should know, given the time that the slowest load balancer needs; `None` if
-    /// nothing is wrong.
-    pub(crate) fn hint(self, needs_ms: Option<u64>) -> Option<String> {
-        if self.shutdown {
-            return None;
-        }
-        if !self.lock {
-            return Some(
-                "nodegate-shutdown holds no lock: a reboot of this host does not wait for load balancers"
-                    .into(),
-            );
-        }
-        let (delay, needs) = (self.delay_ms?, needs_ms?);
-        (delay < needs).then(|| delay_too_short(Duration::from_millis(delay), Duration::from_millis(needs)))
-    }
-}
-
-/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed.
-pub fn delay_too_short(delay: Duration, needs: Duration) -> String {
-    let seconds = |time: Duration| time.as_millis().div_ceil(1000);
-    format!(
-        "a shutdown is delayed by at most {} s, but the slowest load balancer needs {} s: raise InhibitDelayMaxSec= of \
-         systemd-logind",
-        seconds(delay),
-        seconds(needs)
-    )
 }

@@ -30,6 +30,11 @@ impl Moment {
     }
 }
 
+/// Returns a time span in milliseconds, as in the JSON.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A moment that one thread writes and others read without a lock. It starts as "never" and only moves
 /// forward. A reader of the moment also sees all earlier writes of the writer.
 #[derive(Debug, Default)]

@@ -16,6 +16,9 @@ pub struct Query {
     pub checks: Vec<CheckRef>,
     /// The status with which a draining node answers; `None` for callers that know only ready and not ready.
     pub drain: Option<u16>,
+    /// True with `?excluded=200`: a node that only the exclusion label takes out answers as if it had no such label. A
+    /// pool of last resort that takes such nodes first sees a later cordon as a change.
+    pub excluded: bool,
 }
 
 /// A check that a request names.
@@ -40,6 +43,8 @@ impl Query {
             match key {
                 "check" => query.add_names(value, catalog)?,
                 "drain" => query.drain = Some(parse_drain(value)?),
+                "excluded" if value == "200" => query.excluded = true,
+                "excluded" => return Err("excluded: takes 200".to_owned()),
                 _ => {}
             }
         }
@@ -135,7 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn drain_takes_a_final_status() {
+    fn drain_takes_a_final_status_and_excluded_200() {
+        assert!(parse("excluded=200").unwrap().excluded && !parse("drain=200").unwrap().excluded);
+        assert_eq!(parse("excluded=503"), Err("excluded: takes 200".to_owned()));
         for good in ["200", "404", "599"] {
             assert_eq!(parse(&format!("drain={good}")).unwrap().drain, good.parse().ok());
         }

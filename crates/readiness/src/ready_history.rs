@@ -3,8 +3,7 @@
 //! `--not-ready-after` yet. `state` applies both.
 
 use crate::facts::{ConditionStatus, Node, NodeFacts};
-use crate::moment::Moment;
-use crate::probers::millis;
+use crate::moment::{Moment, millis};
 use crate::rules::{OnUnknown, Policy};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -2,7 +2,7 @@
 
 use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
-use crate::probers::{ServiceStatus, millis};
+use crate::moment::millis;
 use crate::reason::clean;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ pub struct SavedFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     facts: Option<NodeFacts>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    services: Vec<ServiceStatus>,
+    services: Vec<SavedService>,
 }
 
 /// The part of the cache's status that is handed on.
@@ -42,6 +42,15 @@ struct CacheAge {
     stale: Option<bool>,
 }
 
+/// The ready endpoints of a watched Service on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedService {
+    /// The Service as `<namespace>/<name>`.
+    pub service: String,
+    /// Their number.
+    pub local_endpoints: usize,
+}
+
 /// The last known facts of a node, for a board without facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastFacts {
@@ -50,7 +59,7 @@ pub struct LastFacts {
     /// The time since these facts were proved.
     pub age: Duration,
     /// The Services that were watched.
-    pub services: Vec<ServiceStatus>,
+    pub services: Vec<SavedService>,
 }
 
 /// The error for facts or probers that can't be taken over.
@@ -79,7 +88,7 @@ impl SavedFacts {
         name: Option<&str>,
         node: &Node,
         age: Option<Duration>,
-        services: Vec<ServiceStatus>,
+        services: Vec<SavedService>,
     ) -> Self {
         Self {
             written_at_unix_ms: None,

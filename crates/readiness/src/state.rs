@@ -101,7 +101,7 @@ impl State {
         (now < until).then(|| alive(until, true))
     }
 
-    /// Returns the `Ready=False` that does not count yet; `None` mostly.
+    /// Returns the `Ready=False` that does not count yet; usually `None`.
     pub(crate) fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
         let host = self.host.and_then(HostSignals::outcome);
         self.ready.not_ready.filter(|_| host.is_none())?.pending(now)
@@ -139,6 +139,13 @@ impl State {
             None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
         };
         CheckReport { duration, expires: Some(expires), ..CheckReport::from_memory(name, outcome, false) }
+    }
+
+    /// Returns the reasons of all drain signals.
+    pub(crate) fn signals(&self, policy: &Policy) -> Vec<Reason> {
+        let of_host = self.host.and_then(HostSignals::outcome).and_then(|outcome| outcome.reason().cloned());
+        let of_node = self.node.facts().map(|facts| policy.drain_on.reasons(facts));
+        of_host.into_iter().chain(of_node.into_iter().flatten()).collect()
     }
 
     /// Returns the last result of a local check.

@@ -1,6 +1,6 @@
 //! The entry point of the fuzz target: one connection from its first byte to its last.
 
-use crate::answer::App;
+use crate::answer::{App, Port};
 use crate::serve::AppHandler;
 use nodegate_http::Http;
 use nodegate_http::fuzzing::serve_one;
@@ -9,6 +9,6 @@ use std::sync::Arc;
 
 /// Serves HTTP on a connection that is accepted already and non-blocking, to its end.
 pub async fn serve_http(app: Arc<App>, socket: TcpStream) {
-    let handler = AppHandler { app, metrics_moved_to: None };
+    let handler = AppHandler { app, port: Port { metrics_moved_to: None } };
     serve_one(Arc::new(Http(Arc::new(handler))), socket).await;
 }

@@ -7,6 +7,7 @@ pub mod fuzzing;
 mod metrics;
 mod page;
 mod probers;
+mod reading;
 mod route;
 mod serve;
 

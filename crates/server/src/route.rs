@@ -64,7 +64,12 @@ impl Route {
 }
 
 /// The prefix of the paths that answer for one Service.
-pub(crate) const SERVICES_PREFIX: &str = "/services/";
+const SERVICES_PREFIX: &str = "/services/";
+
+/// Returns the namespace and the name of the Service that a path is about.
+pub(crate) fn service_of(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix(SERVICES_PREFIX)?.split_once('/')
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Serves an [`App`] on the ports of the agent, by nodegate-http.
 
-use crate::answer::{AnswerBody, App};
+use crate::answer::{AnswerBody, App, Port};
 use crate::probers::MOST_OF_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
@@ -21,7 +21,7 @@ pub async fn serve(
     metrics_moved_to: Option<SocketAddr>,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let handler = AppHandler { app: Arc::clone(&app), metrics_moved_to };
+    let handler = AppHandler { app: Arc::clone(&app), port: Port { metrics_moved_to } };
     tokio::select! {
         served = run(listener, Http(Arc::new(handler)), &app, options, shutdown) => served,
         never = app.judge() => match never {},
@@ -59,8 +59,7 @@ async fn run(
 /// Answers the HTTP requests of one port.
 pub(crate) struct AppHandler {
     pub(crate) app: Arc<App>,
-    /// See [`serve`].
-    pub(crate) metrics_moved_to: Option<SocketAddr>,
+    pub(crate) port: Port,
 }
 
 impl Handler for AppHandler {
@@ -71,7 +70,8 @@ impl Handler for AppHandler {
         request: Request<Incoming>,
         connection: Connection,
     ) -> Response<AnswerBody> {
-        if Route::of(request.method(), request.uri().path()) == Route::Wait {
+        let route = Route::of(request.method(), request.uri().path());
+        if route == Route::Wait {
             // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
             if self.app.is_pod(connection.client.address) {
@@ -81,7 +81,7 @@ impl Handler for AppHandler {
         }
         let client = connection.client;
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
-        let Ok(response) = self.app.respond_on(request, self.app.now(), client, Some(&self)).await;
+        let Ok(response) = self.app.respond_on(route, request, self.app.now(), client, Some(self.port)).await;
         if let Some(uri) = uri {
             let (client, code) = (client.address.to_canonical(), response.status().as_u16());
             tracing::debug!(%client, path = %uri, code, "answered a request");

@@ -89,7 +89,7 @@ fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledg
     assert_eq!(said(&hook.join().unwrap()), (200, "acknowledged: 2 balancers"));
     let ready = format!("for=ready&service={SERVICE}");
     let late = wait(listening.address, &format!("{ready}&timeout=1"));
-    assert_eq!(said(&late), (504, "not ready within 1 s: shop/web is NotReady: NoLocalEndpoints"));
+    assert_eq!(said(&late), (504, "not ready within 1 s: shop/web has no ready endpoint here"));
     listening.endpoints(1);
     assert_eq!(said(&wait(listening.address, &format!("{ready}&{LONG}"))), (200, "ready: 2 balancers"));
 
@@ -104,6 +104,32 @@ fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledg
         said(&late),
         (504, "not acknowledged within 1 s: the cache is stale: the verdict may be a guess")
     );
+}
+
+/// The last judgement may be a second old when the time to settle is over.
+#[test]
+fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
+    let listening = Listening::start();
+    let hook = hook(listening.address, &format!("service={SERVICE}"));
+    // The hook began at least half a second ago, and settles after two.
+    thread::sleep(Duration::from_millis(1200));
+    listening.endpoints(0);
+    let nobody = "no balancer probes /services/shop/web regularly";
+    assert_eq!(said(&hook.join().unwrap()), (200, nobody), "an endpoint does not remain");
+}
+
+/// One policy: a hook goes on, a command says that it is not known; docs/acknowledgement.md has the table.
+#[test]
+fn where_no_client_probes_a_hook_goes_on_and_a_command_does_not_know() {
+    let listening = Listening::start();
+    listening.cordon(true);
+    let nobody = "no balancer probes this agent regularly";
+    assert_eq!(said(&wait(listening.address, LONG)), (200, nobody));
+    let (code, lines) = super::wait(listening.address, &[]);
+    assert_eq!((code, &*lines[0]), (3, &*format!("not known whether acknowledged: {nobody}")));
+    let reply = wait(listening.address, "format=json").json();
+    assert_eq!((&reply["state"], &reply["why"]), (&"no_probers".into(), &nobody.into()));
+    assert_eq!(reply["drain"]["not_known_code"], "no_probers", "which the eviction gate allows");
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! Renders a status for a terminal, by the templates beside this file: the output of `nodegate status`.
 
 use crate::health_reply::{HealthCheck, NodeHealth};
-use crate::sentence;
+use crate::{acknowledgement, sentence};
 use askama::Template;
 use askama::filters::{Escaper, Safe};
+use nodegate_agent_api::{CheckStatus, ProberRecord, Standing, Status};
 use nodegate_program::sanitize;
-use nodegate_readiness::probers::{self, DrainStatus, ProberRecord, Standing};
-use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Reason, Stamp, Verdict};
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -120,7 +119,8 @@ impl Row {
 
 impl StatusText<'_> {
     /// Returns true if all probers know the verdict.
-    fn is_acknowledged(&self, drain: &DrainStatus) -> Option<bool> {
+    fn is_acknowledged(&self) -> Option<bool> {
+        let drain = &self.status.drain;
         if self.status.verdict == Some(Verdict::Ready) {
             drain.acknowledged_ready
         } else {
@@ -128,10 +128,11 @@ impl StatusText<'_> {
         }
     }
 
-    fn sessions_left(&self, drain: &DrainStatus) -> String {
-        match (&drain.traffic, self.status.sessions()) {
-            (Some(traffic), None) => {
-                format!("; sessions left: not known: {}", traffic.sessions().err().unwrap_or_default())
+    fn sessions_left(&self) -> String {
+        let traffic = self.status.drain.traffic.as_ref();
+        match (traffic, self.status.sessions()) {
+            (Some(_), None) => {
+                format!("; sessions left: not known: {}", acknowledgement::sessions_not_known(traffic))
             }
             (Some(_), Some(left)) => format!("; sessions left: {left}"),
             (None, Some(left)) => format!("; sessions left, as HAProxy says: {left}"),

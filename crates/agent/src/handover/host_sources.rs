@@ -5,7 +5,8 @@ use super::state_file::StateFile;
 use crate::agent_ports::PortArgs;
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{AskError, STATUS_PATH};
+use nodegate_agent_api::STATUS_PATH;
+use nodegate_agent_client::AskError;
 use nodegate_program::start_thread;
 use nodegate_readiness::SavedFacts;
 use nodegate_readiness::probers::Handover;
@@ -39,7 +40,8 @@ impl LastKnownSources for HostSources {
 
     async fn probers(&self, node: &str) -> Result<Option<Handover>, String> {
         let (targets, node) = (self.predecessors.clone(), node.to_owned());
-        let parse = move |status: &[u8]| Handover::parse(status, &node).map_err(|error| error.to_string());
+        let parse =
+            move |status: &[u8]| Handover::parse(status, &node).map(Some).map_err(|error| error.to_string());
         on_a_thread(move || first(&targets, parse)).await
     }
 

@@ -1,6 +1,6 @@
 //! What a decision depends on: the Pod, the Node, the agent's reply, and the settings; and its outcome.
 
-use nodegate_agent_client::DrainSummary;
+use nodegate_agent_api::DrainSummary;
 use nodegate_program::{choice, duration};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The rules, in the order in which they count. `review::gate` calls them for each review.
 
 use super::case::{AgentReply, Answer, Decision, Drain, EvictWhen, HoldMode, Limits, PodView, Why};
-use nodegate_agent_client::DrainSummary;
+use nodegate_agent_api::DrainSummary;
 use nodegate_program::sanitize_short;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{NO_PROBERS, TOO_FEW};

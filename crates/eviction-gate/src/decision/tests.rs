@@ -4,7 +4,7 @@ use super::case::HoldMode;
 use super::*;
 use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::ReadNode;
-use nodegate_agent_client::DrainSummary;
+use nodegate_agent_api::DrainSummary;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::AckSettings;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn summary() -> DrainSummary {
     DrainSummary {
         node: Some("n1".to_owned()),
         uid: Some("u1".to_owned()),
-        start_id: Some("s".to_owned()),
+        start_id: "s".to_owned(),
         verdict: Some(Verdict::Draining),
         since_ms: 1000,
         stale: false,
@@ -220,9 +220,7 @@ type Behaviour = (&'static str, fn(u64, u64) -> AgentReply);
 const BEHAVIOURS: [Behaviour; 6] = [
     ("waits for a balancer", |_, after| said(|s| s.since_ms = after * 1000)),
     ("hangs", |_, _| AgentReply::NoReply("no answer within 1s".to_owned())),
-    ("is restarted each time", |number, _| {
-        said(|s| (s.start_id, s.since_ms) = (Some(number.to_string()), 100))
-    }),
+    ("is restarted each time", |number, _| said(|s| (s.start_id, s.since_ms) = (number.to_string(), 100))),
     ("goes stale and fresh", |number, _| said(|s| (s.stale, s.since_ms) = (number % 2 == 0, 0))),
     ("alternates between ready and draining", |number, _| {
         said(|s| {
@@ -232,8 +230,7 @@ const BEHAVIOURS: [Behaviour; 6] = [
     }),
     ("claims a later start each time", |number, after| {
         said(|s| {
-            (s.start_id, s.since_ms) =
-                (Some("5eed".to_owned()), (after * 1000).saturating_sub(number * 50_000));
+            (s.start_id, s.since_ms) = ("5eed".to_owned(), (after * 1000).saturating_sub(number * 50_000));
         })
     }),
 ];

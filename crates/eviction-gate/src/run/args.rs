@@ -3,7 +3,7 @@
 use crate::decision::Limits;
 use crate::review::LookupArgs;
 use clap::Parser;
-use nodegate_program::{LogSettings, Removed, is_object_name};
+use nodegate_program::{LogSettings, is_object_name};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -75,20 +75,3 @@ fn name(text: &str) -> Result<String, &'static str> {
         Err("takes the name of an object: a-z, 0-9, - and .")
     }
 }
-
-/// The settings of earlier releases.
-pub(super) const REMOVED: Removed = Removed::new(
-    "NODEGATE_GATE",
-    &[
-        ("max-hold-released", "--max-hold is for all pods"),
-        ("service", "use --name"),
-        ("app", "the gate's pods have the label app.kubernetes.io/name=nodegate-eviction-gate"),
-        ("secret", "use --name"),
-        ("webhook-configuration", "use --name"),
-        ("agent-timeout", "it is always 1 s"),
-        ("review-timeout", "it is always 2.5 s"),
-        ("certificate-lifetime", "it is always 365 days"),
-        ("self-check-interval", "it is always a minute"),
-        ("shutdown-delay", "it is always 5 s"),
-    ],
-);

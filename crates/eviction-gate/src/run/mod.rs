@@ -10,10 +10,9 @@ use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::webhook::{self, ApiServers, GateHealth, Https, Webhook};
-use args::REMOVED;
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
-use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, Tasks, block_on, shown};
+use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, shown};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,8 +24,6 @@ use upkeep::Upkeep;
 impl Program for Args {
     /// The work, with sound settings.
     type Setup = Box<dyn FnOnce() -> ExitCode>;
-
-    const REMOVED: Removed = REMOVED;
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())

@@ -1,4 +1,4 @@
-//! Wrong and removed settings: the gate names each at its first start.
+//! Wrong settings: the gate names each at its first start.
 
 use crate::lab::Lab;
 

@@ -5,7 +5,10 @@ use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
 use futures::future::{Either, select};
 use futures::stream::{self, Stream, StreamExt};
-use nodegate_agent_client::{AgentReply, Answered, AskError, STATUS_PATH, WrongAgent, ask, parse_status};
+use nodegate_agent_api::{STATUS_PATH, WaitReply};
+use nodegate_agent_client::{
+    AgentReply, Answered, AskError, HELD, WrongAgent, get, parse_status, parse_wait,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +37,40 @@ pub(crate) struct Agents {
 pub(crate) struct AgentAnswer {
     pub(crate) said: Answered,
     pub(crate) way: Way,
+}
+
+/// A query of an agent: its path, and the time for which the agent may hold it.
+#[derive(Clone, Copy)]
+struct Query<'a> {
+    path: &'a str,
+    held: Duration,
+}
+
+/// An answer of an agent, which names its Node.
+trait Answer: Sized {
+    fn parse(reply: AgentReply) -> Result<Self, AskError>;
+    /// Returns the name and the UID of the Node.
+    fn node(&self) -> (Option<&str>, Option<&str>);
+}
+
+impl Answer for Answered {
+    fn parse(reply: AgentReply) -> Result<Self, AskError> {
+        parse_status(reply)
+    }
+
+    fn node(&self) -> (Option<&str>, Option<&str>) {
+        (self.status.node.as_deref(), self.status.uid.as_deref())
+    }
+}
+
+impl Answer for WaitReply {
+    fn parse(reply: AgentReply) -> Result<Self, AskError> {
+        parse_wait(&reply)
+    }
+
+    fn node(&self) -> (Option<&str>, Option<&str>) {
+        (self.drain.node.as_deref(), self.drain.uid.as_deref())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,26 +124,43 @@ impl Agents {
     }
 
     pub(crate) async fn ask(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
+        let query = Query { path: STATUS_PATH, held: Duration::ZERO };
+        let (said, way) = self.answer(node, query).await?;
+        Ok(AgentAnswer { said, way })
+    }
+
+    /// Asks how a wait stands, by the path of [`Waiting`](nodegate_agent_client::Waiting).
+    pub(crate) async fn ask_wait(&self, node: &FleetNode, path: &str) -> Result<WaitReply, NoAgentAnswer> {
+        Ok(self.answer(node, Query { path, held: HELD }).await?.0)
+    }
+
+    async fn answer<T: Answer>(&self, node: &FleetNode, query: Query<'_>) -> Result<(T, Way), NoAgentAnswer> {
         if !node.exists {
             return Err(NoAgentAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
         }
         match (self.via, node.address) {
-            (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
-            (Via::Node, Some(address)) => self.direct(node, address).await,
+            (Via::Proxy, _) | (Via::Auto, None) => self.within(query, self.proxied(node, query)).await,
+            (Via::Node, Some(address)) => self.direct(node, address, query).await,
             (Via::Node, None) => Err(NoAgentAnswer::new(
                 "no address",
                 "the Node has no address of the types in --address-types",
             )),
-            (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
+            (Via::Auto, Some(address)) => self.first_of_both(node, address, query).await,
         }
     }
 
     /// Queries both ways and returns the first answer. If both fail, the error of the node's own address
     /// comes first, because balancers probe that address.
-    async fn first_of_both(&self, node: &FleetNode, address: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
-        let mut direct = pin!(self.direct(node, address));
-        let first = tokio::time::timeout(DIRECT_FIRST.min(self.timeout / 2), &mut direct).await;
-        let proxied = pin!(self.within(self.proxied(node)));
+    async fn first_of_both<T: Answer>(
+        &self,
+        node: &FleetNode,
+        address: IpAddr,
+        query: Query<'_>,
+    ) -> Result<(T, Way), NoAgentAnswer> {
+        let mut direct = pin!(self.direct(node, address, query));
+        let first = DIRECT_FIRST.min(self.timeout / 2) + query.held;
+        let first = tokio::time::timeout(first, &mut direct).await;
+        let proxied = pin!(self.within(query, self.proxied(node, query)));
         let (failed, error) = match first {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failed)) => (failed, proxied.await),
@@ -122,30 +176,42 @@ impl Agents {
         error.map_err(|error| failed.and(&error))
     }
 
-    async fn within(
+    async fn within<T>(
         &self,
-        asked: impl Future<Output = Result<AgentAnswer, NoAgentAnswer>>,
-    ) -> Result<AgentAnswer, NoAgentAnswer> {
-        tokio::time::timeout(self.timeout, asked).await.unwrap_or_else(|_| {
+        query: Query<'_>,
+        asked: impl Future<Output = Result<(T, Way), NoAgentAnswer>>,
+    ) -> Result<(T, Way), NoAgentAnswer> {
+        tokio::time::timeout(self.timeout + query.held, asked).await.unwrap_or_else(|_| {
             let late = AskError::Late(self.timeout);
             Err(NoAgentAnswer::new(late.short(), late.to_string()))
         })
     }
 
     /// Queries the agent at the node's address, where another cluster's agent may answer.
-    async fn direct(&self, node: &FleetNode, ip: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
+    async fn direct<T: Answer>(
+        &self,
+        node: &FleetNode,
+        ip: IpAddr,
+        query: Query<'_>,
+    ) -> Result<(T, Way), NoAgentAnswer> {
         let address = SocketAddr::new(ip, self.port);
-        let said = ask(address, self.timeout).await.map_err(|error| match error {
-            error @ AskError::Late(_) => NoAgentAnswer::new(error.short(), error.to_string()),
-            error => NoAgentAnswer::of(address, &error),
-        })?;
-        node.identity().confirm(&said.status).map_err(|wrong| NoAgentAnswer::wrong(ip, &wrong))?;
-        Ok(AgentAnswer { said, way: Way::Node(address) })
+        let asked = async {
+            let reply = get(&[address], query.path).await;
+            let answer = reply.and_then(T::parse).map_err(|error| NoAgentAnswer::of(address, &error))?;
+            let (name, uid) = answer.node();
+            node.identity().confirm(name, uid).map_err(|wrong| NoAgentAnswer::wrong(ip, &wrong))?;
+            Ok((answer, Way::Node(address)))
+        };
+        self.within(query, asked).await
     }
 
     /// Queries the agent through the API server, which knows the pod's node. Accepts an agent that can't name
     /// its Node.
-    async fn proxied(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
+    async fn proxied<T: Answer>(
+        &self,
+        node: &FleetNode,
+        query: Query<'_>,
+    ) -> Result<(T, Way), NoAgentAnswer> {
         let pods =
             self.pods.get(&self.cluster).await.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         let Some(pod) = pods.get(&node.name) else {
@@ -153,17 +219,18 @@ impl Agents {
             let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
             return Err(NoAgentAnswer::new("no agent", detail));
         };
-        let reply = self.cluster.ask_pod(pod, self.port, STATUS_PATH).await;
+        let reply = self.cluster.ask_pod(pod, self.port, query.path).await;
         let reply = reply.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         if let Some(refusal) = refusal(&reply) {
             return Err(NoAgentAnswer::new("no way to it", refusal));
         }
         let at = format!("the pod {pod}");
-        let said = parse_status(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
+        let answer = T::parse(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
+        let (name, uid) = answer.node();
         node.identity()
-            .confirm_unless_contradicted(&said.status)
+            .confirm_unless_contradicted(name, uid)
             .map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
-        Ok(AgentAnswer { said, way: Way::Proxy { pod: pod.clone() } })
+        Ok((answer, Way::Proxy { pod: pod.clone() }))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
 use super::ClusterArgs;
-use nodegate_agent_client::{AckArgs, TIMES};
+use nodegate_agent_api::Goal;
+use nodegate_agent_client::WaitTimeout;
 use nodegate_program::{choice, number};
-use nodegate_readiness::probers::Goal;
 
 /// The heading of kubectl drain's flags in the help.
 const EVICTION: &str = "Eviction, as with kubectl drain";
@@ -30,10 +30,6 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
     pub(crate) min_ready: usize,
 
-    /// Answers in a row that make a balancer take a node out; if not set, --ack-fall of the agent
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
-    pub(crate) fall: Option<u32>,
-
     /// Shows the probers to wait for and the pods to evict, and changes nothing: by kubectl alone, or asking
     /// the API server whether it would allow each eviction
     #[arg(long, value_name = "none|client|server", default_value = "none")]
@@ -41,7 +37,7 @@ pub(crate) struct DrainArgs {
     pub(crate) dry_run: DryRun,
 
     #[command(flatten)]
-    pub(crate) acknowledged: AckArgs,
+    pub(crate) timeout: WaitTimeout,
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]

@@ -7,8 +7,8 @@ pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
 pub(crate) use drain_args::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
-use nodegate_agent_client::{AckArgs, TIMES};
-use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name, number};
+use nodegate_agent_client::WaitTimeout;
+use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name};
 use std::process::ExitCode;
 
 /// What every nodegate agent of a cluster says, and drains that wait for the load balancers
@@ -101,12 +101,8 @@ pub(crate) struct UncordonArgs {
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// Answers in a row that make a balancer bring a node back; if not set, --ack-rise of the agent
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
-    pub(crate) rise: Option<u32>,
-
     #[command(flatten)]
-    pub(crate) acknowledged: AckArgs,
+    pub(crate) timeout: WaitTimeout,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -28,7 +28,7 @@ impl Kubectl {
         let kubeconfig =
             kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
         // kubectl takes 0 for no limit.
-        let timeout = args.acknowledged.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
+        let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
         let timeout = timeout.map(|timeout| format!("--timeout={}", go(timeout)));
         let eviction = args.eviction.flags().into_iter();
         let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();

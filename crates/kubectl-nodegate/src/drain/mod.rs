@@ -11,7 +11,7 @@ use crate::cluster::FleetNode;
 use crate::platform;
 use crate::wait_for_nodes::{Steps, existing, until_seen, wait_for_one};
 use kubectl::Kubectl;
-use nodegate_agent_client::{Console, WaitEnd};
+use nodegate_agent_client::{Console, WaitEnd, Waiting};
 use preflight::Preflight;
 use std::cell::Cell;
 use std::time::Duration;
@@ -155,8 +155,8 @@ impl Drain<'_> {
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
-        let wait = self.args.acknowledged.wait_for(self.args.goal, self.args.fall, None);
-        match wait_for_one(self.agents, &wait, self.node, self.steps).await {
+        let waiting = Waiting::new(self.args.goal, self.args.timeout);
+        match wait_for_one(self.agents, waiting, self.node, self.steps).await {
             WaitEnd::Reached => self.while_others_are_ready().await,
             WaitEnd::TimedOut => Err(DrainStopped::failed(
                 "not drained: not all load balancers acknowledged the drain in time",

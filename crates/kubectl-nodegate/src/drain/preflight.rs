@@ -5,8 +5,8 @@ use crate::agents::{AgentAnswer, Agents};
 use crate::args::DrainArgs;
 use crate::cluster::FleetNode;
 use crate::fleet;
+use nodegate_agent_api::Goal;
 use nodegate_readiness::Age;
-use nodegate_readiness::probers::{Acknowledgement, Goal, PoolChange, Unknown, acknowledged};
 
 pub(super) struct Preflight {
     pub(super) warnings: Vec<String>,
@@ -25,21 +25,29 @@ pub(super) async fn check(
         DrainStopped::not_known(format!("{what}: {}", error.detail))
     })?;
     can_be_known(&answer, args)?;
-    let ready = enough_others(agents, args, node).await?;
+    let (ready, others) = enough_others(agents, args, node).await?;
     let alone = "no other node is Ready: it is the last one that gets new traffic";
-    let warnings = if ready == 0 { vec![alone.to_owned()] } else { Vec::new() };
+    let by_label = "all nodes that are left are out by the label node.kubernetes.io/exclude-from-external-load-balancers: \
+                    where balancers have a pool of last resort, it alone gets new traffic";
+    let are_by_label = !others.is_empty() && others.iter().all(fleet::Row::is_out_by_label);
+    let warnings = match ready {
+        0 if are_by_label => vec![by_label.to_owned()],
+        0 => vec![alone.to_owned()],
+        _ => Vec::new(),
+    };
     Ok(Preflight { warnings, answer })
 }
 
-/// Returns the number of other nodes that are Ready; fails if they are fewer than demanded.
+/// Returns the number of other nodes that are Ready, and the rows of all others; fails if too few are Ready.
 pub(super) async fn enough_others(
     agents: &Agents,
     args: &DrainArgs,
     node: &FleetNode,
-) -> Result<usize, DrainStopped> {
-    let ready = others_that_are_ready(agents, node).await?;
+) -> Result<(usize, Vec<fleet::Row>), DrainStopped> {
+    let others = others(agents, node).await?;
+    let ready = others.iter().filter(|row| row.is_surely_ready()).count();
     if ready >= args.min_ready {
-        return Ok(ready);
+        return Ok((ready, others));
     }
     let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
     Err(DrainStopped::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")))
@@ -48,23 +56,24 @@ pub(super) async fn enough_others(
 /// Rejects a drain whose acknowledgement can never be known; waiting for it would leave the node cordoned
 /// without a result.
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
-    let status = &answer.said.status;
-    let overrides = args.acknowledged.overrides(args.fall, None);
+    let drain = &answer.said.status.drain;
     let unknown =
-        |why| DrainStopped::not_known(format!("not known whether balancers would acknowledge: {why}"));
-    match acknowledged(status, PoolChange::of(status.verdict), &overrides) {
+        |why: &str| DrainStopped::not_known(format!("not known whether balancers would acknowledge: {why}"));
+    match drain.not_known_code.as_deref() {
         // This may pass, but the clients that fill the table continue.
-        Acknowledgement::Unknown(Unknown::Listening { overflown: true, .. }) => {
-            let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
-            return Err(unknown(format!(
+        Some("overflown") => {
+            let overflows = drain.overflows;
+            return Err(unknown(&format!(
                 "its agent has more probers than it can remember: {overflows} probe requests found no slot; \
                  --balancers names the probers that count"
             )));
         }
-        Acknowledgement::Unknown(why) if !why.is_temporary() => return Err(unknown(why.to_string())),
+        Some("misconfigured" | "no_probers") => {
+            return Err(unknown(drain.not_known.as_deref().unwrap_or_default()));
+        }
         _ => {}
     }
-    let counts = status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some());
+    let counts = drain.traffic.is_some();
     if args.goal == Goal::Released && !counts {
         let why = "its agent has no --traffic-port: it can't be known whether a session is left";
         return Err(DrainStopped::not_known(why));
@@ -72,12 +81,11 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopp
     Ok(())
 }
 
-/// Returns the number of other nodes that are Ready according to fresh answers of their agents.
-async fn others_that_are_ready(agents: &Agents, node: &FleetNode) -> Result<usize, DrainStopped> {
+/// Returns the rows of all other nodes.
+async fn others(agents: &Agents, node: &FleetNode) -> Result<Vec<fleet::Row>, DrainStopped> {
     let nodes = agents.cluster.nodes(None).await.map_err(|error| DrainStopped::failed(error.why))?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
-    let rows = fleet::look(agents, &others).await;
-    Ok(rows.iter().filter(|row| row.is_surely_ready()).count())
+    Ok(fleet::look(agents, &others).await)
 }
 
 impl Preflight {

@@ -11,7 +11,7 @@ use crate::args::{FleetArgs, FleetOutput};
 use crate::cluster::FleetNode;
 use futures::StreamExt;
 use nodegate_agent_client::Console;
-use row::Row;
+pub(crate) use row::Row;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use table::Style;
 

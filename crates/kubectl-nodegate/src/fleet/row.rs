@@ -2,8 +2,9 @@
 
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
+use nodegate_agent_api::Status;
+use nodegate_agent_client::exit_code;
 use nodegate_agent_client::sentence::{caveat, shutdown, why};
-use nodegate_agent_client::{Status, exit_code};
 use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -56,14 +57,18 @@ impl Row {
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        self.status().is_some_and(Status::rests_on_stale_cache)
+        self.status().is_some_and(Status::is_based_on_stale_cache)
+    }
+
+    /// Returns true if the exclusion label takes the node out.
+    pub(crate) fn is_out_by_label(&self) -> bool {
+        self.status().is_some_and(Status::is_excluded_by_label)
     }
 
     /// Returns true for a control-plane node that only its exclude label keeps out. kubeadm and Talos set
     /// this label, and nothing is wrong with the node.
     pub(super) fn is_out_by_design(&self) -> bool {
-        let is_excluded = self.status().is_some_and(Status::is_excluded_by_label);
-        is_excluded && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
+        self.is_out_by_label() && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
     }
 
     /// Returns true if the control plane gets no heartbeat from the node's kubelet, and the agent relies on
@@ -82,8 +87,7 @@ impl Row {
     }
 
     pub(super) fn need(&self) -> Need {
-        let acknowledged =
-            self.status().and_then(|status| status.drain.as_ref()).and_then(|drain| drain.acknowledged);
+        let acknowledged = self.status().and_then(|status| status.drain.acknowledged);
         match self.verdict() {
             None => Need::Unknown,
             Some(Verdict::NotReady) => Need::NotReady,
@@ -160,10 +164,8 @@ impl Row {
     /// Returns the number of probers that have acknowledged the present verdict, the number of all, and true
     /// if these are known.
     pub(super) fn acknowledged(&self) -> Option<(usize, usize, bool)> {
-        let status = self.status()?;
-        let drain = status.drain.as_ref()?;
-        let (acknowledged, of) = status.acknowledged_of();
-        Some((acknowledged, of, drain.not_known.is_none()))
+        let drain = &self.status()?.drain;
+        Some((drain.acknowledged_probers, drain.probers, drain.not_known.is_none()))
     }
 
     pub(super) fn acknowledged_text(&self) -> String {

@@ -2,10 +2,10 @@
 
 use super::row::{NOTHING, Need, Row};
 use crate::args::FleetOutput;
-use nodegate_agent_client::{Console, Status};
+use nodegate_agent_client::Console;
+use nodegate_agent_client::acknowledgement::cant_see;
 use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
-use nodegate_readiness::probers::cant_see;
 use std::collections::BTreeSet;
 
 /// The longest reason in the table; `-o wide` shows longer ones.
@@ -134,7 +134,7 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
         parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
     let mut summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
     let blind: BTreeSet<String> =
-        rows.iter().filter_map(Row::status).flat_map(Status::cant_see_drains).collect();
+        rows.iter().filter_map(Row::status).flat_map(|status| status.drain.cant_see_drains.clone()).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
         summary = format!("{summary}; {}", style.painted(RED, &sanitize(&who)));
     }

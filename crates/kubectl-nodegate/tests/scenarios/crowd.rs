@@ -1,12 +1,16 @@
 //! Up to a thousand agents with canned answers: one server answers for all, by the loopback address of each.
 
+use nodegate_agent_api::{DrainSummary, Goal, Status, WaitReply, WaitState};
+use nodegate_agent_client::acknowledgement;
+use nodegate_readiness::Verdict;
+use nodegate_readiness::probers::Sessions;
 use nodegate_testbed::stub::{StubServer, hang};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// An agent's answer to `/status.json`.
+/// An agent's answer to `/status.json`, from which that to `/wait` follows.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
     /// Answers with the result of this function, each time.
@@ -39,11 +43,11 @@ impl Crowd {
             nodes.push((node, address));
         }
         let of = behaviours.clone();
-        let server = StubServer::start_at((Ipv4Addr::UNSPECIFIED, 0).into(), move |stream| {
+        let server = StubServer::start_at((Ipv4Addr::UNSPECIFIED, 0).into(), move |request, stream| {
             let to = stream.local_addr().unwrap().ip();
             let behaviour = of.lock().unwrap().get(&to).cloned();
             if let Some(behaviour) = behaviour {
-                answer(stream, behaviour);
+                answer(request, stream, behaviour);
             }
         });
         Self { server, nodes, behaviours }
@@ -72,12 +76,38 @@ fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(127, 100, byte(number / 250), byte(number)).into()
 }
 
+/// Returns the status and the body of the answer to a wait, of an agent with this status.
+fn wait(goal: Goal, status: &str) -> (u16, String) {
+    let status: Status = serde_json::from_str(status).unwrap();
+    let drain = &status.drain;
+    let is_ready = status.verdict == Some(Verdict::Ready);
+    let state = match (goal, if is_ready { drain.acknowledged_ready } else { drain.acknowledged }) {
+        _ if drain.not_known.is_some() => WaitState::NotKnown,
+        (Goal::Acknowledged | Goal::Released, _) if is_ready => WaitState::InService,
+        (Goal::Ready, Some(true)) if is_ready => WaitState::Reached,
+        (Goal::Acknowledged, Some(true)) => WaitState::Reached,
+        (Goal::Released, Some(true)) => match acknowledgement::sessions(drain.traffic.as_ref()) {
+            Sessions::Ended => WaitState::Reached,
+            Sessions::NotCounted => WaitState::NotCounted,
+            Sessions::Left | Sessions::Unknown => WaitState::Waiting,
+        },
+        _ => WaitState::Waiting,
+    };
+    let why = acknowledgement::wait(state, goal, &status, None, None);
+    let drain = DrainSummary::of(&status, None);
+    let reply =
+        WaitReply { goal, service: None, state, why, interval_ms: None, drain, probers: status.probers };
+    (if state.is_over() { 200 } else { 504 }, serde_json::to_string(&reply).unwrap())
+}
+
 /// Answers a client, which may have given up.
-fn answer(stream: &mut TcpStream, behaviour: Behaviour) {
+fn answer(request: &str, stream: &mut TcpStream, behaviour: Behaviour) {
     match behaviour {
         Behaviour::Says(make) => {
-            let (body, head) =
-                (make(), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close");
+            let goal =
+                Goal::ALL.into_iter().find(|goal| request.contains(&format!("/wait?for={}&", goal.as_str())));
+            let (status, body) = goal.map_or_else(|| (200, make()), |goal| wait(goal, &make()));
+            let head = format!("HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nConnection: close");
             let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         }
         Behaviour::Sends(bytes) => drop(stream.write_all(&bytes)),

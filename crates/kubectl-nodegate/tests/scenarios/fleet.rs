@@ -31,6 +31,7 @@ fn one_of_each() -> Lab {
     (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
     unprobed["probers"] = json!([blind]);
     unprobed["drain"]["not_known"] = json!("no balancer probes this agent regularly");
+    unprobed["drain"]["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
         ("worker-2", says(&waiting)),

@@ -147,10 +147,11 @@ pub(crate) fn uid(node: &str) -> String {
 pub(crate) fn ready(node: &str) -> Value {
     json!({
         "node": node, "uid": uid(node), "start_id": "0123456789abcdef", "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
-        "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"},
+        "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"}, "facts_format": 2,
         "checks": [{"name": "node_ready", "default": true, "active": true, "passed": true, "verdict": "ready", "age_ms": 3000, "duration_ms": 0}],
         "probers": [prober("10.0.0.5", "ready", 3, Some(true))],
-        "drain": {"acknowledged": false, "released": false, "acknowledged_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000},
+        "drain": {"acknowledged": false, "released": false, "acknowledged_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000,
+            "overflows": 0, "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}},
         "flips": [],
     })
 }
@@ -160,7 +161,7 @@ pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: 
     json!({
         "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
         "first_ms": 60_000, "last_ms": 300, "interval_ms": 500, "code": if verdict == "ready" { 200 } else { 503 },
-        "verdict": verdict, "in_a_row": in_a_row, "in_a_row_ms": 500 * in_a_row, "acknowledged": acknowledged,
+        "verdict": verdict, "in_a_row": in_a_row, "acknowledged": acknowledged,
     })
 }
 
@@ -185,8 +186,18 @@ fn unix_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
+/// Adds the number of awaited probers, and of those that have acknowledged.
+pub(crate) fn counted(mut status: Value) -> Value {
+    let probers = status["probers"].as_array().cloned().unwrap_or_default();
+    let awaited = probers.iter().filter(|prober| prober["drainable"] == true);
+    status["drain"]["acknowledged_probers"] =
+        json!(awaited.clone().filter(|prober| prober["acknowledged"] == true).count());
+    status["drain"]["probers"] = json!(awaited.count());
+    status
+}
+
 /// Returns an agent with this answer.
 pub(crate) fn says(status: &Value) -> Behaviour {
-    let json = status.to_string();
+    let json = counted(status.clone()).to_string();
     Behaviour::Says(Arc::new(move || json.clone()))
 }

@@ -2,13 +2,12 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, why};
+use super::{Board, KnownService, why};
 use crate::check::{CheckId, Verdict};
 use crate::facts::Node;
 use crate::moment::Moment;
-use crate::probers::ServiceStatus;
 use crate::reason::Reason;
-use crate::saved_facts::{LastFacts, SavedFacts};
+use crate::saved_facts::{LastFacts, SavedFacts, SavedService};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -42,7 +41,7 @@ pub(super) struct TakenOver {
 }
 
 impl TakenOver {
-    pub(super) fn age(&self, now: Moment) -> Duration {
+    pub(super) fn age_at(&self, now: Moment) -> Duration {
         self.age.saturating_add(now.since(self.at))
     }
 }
@@ -51,7 +50,7 @@ impl Board {
     /// Returns the freshness of the cache.
     pub fn freshness(&self, now: Moment) -> Freshness {
         let Some(proof) = self.proof.get() else {
-            return Freshness { age: self.taken_over.get().map(|taken| taken.age(now)), stale: true };
+            return Freshness { age: self.taken_over.get().map(|taken| taken.age_at(now)), stale: true };
         };
         let age = now.since(proof);
         Freshness { age: Some(age), stale: age > self.policy.stale_after }
@@ -122,8 +121,11 @@ impl Board {
     /// Returns the current facts, for the next agent.
     pub fn memory(&self, now: Moment) -> SavedFacts {
         let age = self.freshness(now).age;
-        let known = |service| ServiceStatus { stale: false, drain: None, ..service };
-        let services = self.service_statuses(now).into_iter().map(known).collect();
+        let known = |known: KnownService| SavedService {
+            service: known.service,
+            local_endpoints: known.local_endpoints,
+        };
+        let services = self.known_services(now).into_iter().map(known).collect();
         SavedFacts::new(self.node_name(), &self.published.load().state.node, age, services)
     }
 }

@@ -108,6 +108,19 @@ impl Board {
         self.last_pool_change.get().or(self.opened.get()).unwrap_or_default()
     }
 
+    /// Returns the time of the latest drain signal or pool change, or the time at which the ports opened if there was
+    /// none.
+    pub fn last_signal(&self) -> Moment {
+        self.last_pool_change().max(self.last_signal.get().unwrap_or_default())
+    }
+
+    /// Returns the time of the latest change that an answer for people must show: of the verdict, of a drain signal or of
+    /// a Service.
+    pub fn last_change(&self) -> Moment {
+        let services = self.published.load().state.services.iter().map(|service| service.changed).max();
+        self.flipped().max(self.last_signal()).max(services.unwrap_or_default())
+    }
+
     /// Returns the time of the last flip, or the time at which the ports opened if there was none.
     pub fn flipped(&self) -> Moment {
         self.flipped.get().or(self.opened.get()).unwrap_or_default()
@@ -117,9 +130,14 @@ impl Board {
     pub(super) fn report_flip(&self, flip: Option<Flip>) {
         if let Some(flip) = flip {
             (self.on_flip)(&flip);
-            if let Some(after_flip) = self.after_flip.get() {
-                after_flip(());
-            }
+            self.report_change();
+        }
+    }
+
+    /// Reports a change to the code that waits for one.
+    pub(super) fn report_change(&self) {
+        if let Some(after_change) = self.after_change.get() {
+            after_change(());
         }
     }
 }
@@ -131,7 +149,7 @@ impl BoardView<'_> {
     }
 
     /// Returns the remembered flips, the oldest first.
-    pub fn flips(&self) -> impl DoubleEndedIterator<Item = &Flip> {
+    pub fn remembered_flips(&self) -> impl DoubleEndedIterator<Item = &Flip> {
         self.writer.flips.remembered()
     }
 

@@ -4,7 +4,6 @@
 use super::Board;
 use crate::check::CheckId;
 use crate::moment::Moment;
-use crate::probers::{DrainStatus, ServiceStatus, millis};
 use std::time::{Duration, SystemTime};
 
 /// What a balancer gets about a watched Service, from one state of the board.
@@ -18,15 +17,35 @@ pub struct ServiceView {
     pub changed: Moment,
 }
 
+/// A watched Service with known facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownService {
+    /// Its index in the catalog.
+    pub index: usize,
+    /// The Service as `<namespace>/<name>`.
+    pub service: String,
+    /// The number of its ready endpoints on this node.
+    pub local_endpoints: usize,
+    /// True if that number may be a guess.
+    pub is_stale: bool,
+    /// The time of its last pool change.
+    pub changed: Moment,
+}
+
 impl Board {
     /// Records the number of ready endpoints of the Service with this index, as its watch reported them.
     pub fn set_service(&self, index: usize, local_endpoints: usize, now: Moment, wall: SystemTime) {
+        let mut has_changed = false;
         self.change(now, wall, |state| {
             let Some(service) = state.services.get_mut(index) else { return false };
             let before = service.clone();
             service.set(local_endpoints, now);
-            *service != before
+            has_changed = *service != before;
+            has_changed
         });
+        if has_changed {
+            self.report_change();
+        }
     }
 
     /// Records proof that the facts of the Services with these indices matched etcd at `at`.
@@ -56,21 +75,19 @@ impl Board {
         })
     }
 
-    /// Returns the known facts of the watched Services, for `/status.json`.
-    pub fn service_statuses(&self, now: Moment) -> Vec<ServiceStatus> {
+    /// Returns the watched Services with known facts.
+    pub fn known_services(&self, now: Moment) -> Vec<KnownService> {
         // Freshness is read before the state, as above.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
         let services = self.catalog.services().zip(&published.state.services);
-        let known = services.filter_map(|(name, service)| {
-            Some(ServiceStatus {
+        let known = services.enumerate().filter_map(|(index, (name, service))| {
+            Some(KnownService {
+                index,
                 service: name.to_string(),
                 local_endpoints: service.local_endpoints?,
-                stale: stale || service.is_stale(self.policy.stale_after, now),
-                drain: Some(DrainStatus {
-                    since_ms: millis(now.since(service.changed)),
-                    ..DrainStatus::default()
-                }),
+                is_stale: stale || service.is_stale(self.policy.stale_after, now),
+                changed: service.changed,
             })
         });
         known.collect()

@@ -71,7 +71,8 @@ impl Board {
     /// Returns the time at which the verdict may change by time alone, apart from staleness; `None` if it
     /// can't.
     pub fn expires(&self, now: Moment) -> Option<Moment> {
-        let reports = self.reports(&self.published.load().state, &self.default_checks, false, now);
+        let reports =
+            self.reports(&self.published.load().state, &self.default_checks, &self.policy, false, now);
         reports.iter().filter_map(|report| report.expires).min()
     }
 }

@@ -1,21 +1,14 @@
-//! Decides whether all regular probers have acknowledged. [`ProberRecord::has_acknowledged`] decides that for
-//! one prober; `drain_status.rs` puts both conclusions into the status.
+//! Judges whether the balancers have acknowledged a verdict: [`judge`], over plain data. Everything that shows or uses an
+//! acknowledgement shows its value.
 
-use super::asked::{Standing, takes_out};
-use super::record::{ProberRecord, millis};
-use super::{FALL, LISTENS_FOR, RISE};
-use crate::age::Age;
+use super::asked::{ProbeHistory, Standing, takes_out};
+use super::{FALL, LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, RISE};
 use crate::check::Verdict;
-use crate::reason::Reason;
-use crate::status::Status;
+use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 
-/// The maximum number of clients that are named in a sentence.
-const NAMED: usize = 8;
-
-/// A pool change, of which the agent must tell the balancers.
+/// A pool change, which the balancers have to acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolChange {
     /// The node went out of the pool: it is draining or not ready.
@@ -60,49 +53,130 @@ impl AckSettings {
             PoolChange::Back => self.rise,
         }
     }
+
+    /// Returns the time after which a prober with this interval has acknowledged: its answers in a row, and the probe
+    /// after them.
+    pub fn time(&self, change: PoolChange, interval: Duration) -> Duration {
+        self.interval().unwrap_or(interval).saturating_mul(self.times(change).saturating_add(1))
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.interval_ms.map(Duration::from_millis)
+    }
 }
 
-/// The settings of the waiting client, which override the agent's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AckOverrides {
-    /// The value in place of `--ack-fall`.
-    pub fall: Option<u32>,
-    /// The value in place of `--ack-rise`.
-    pub rise: Option<u32>,
-    /// The value in place of `--ack-probers`.
-    pub probers: Option<usize>,
-    /// The value in place of `--ack-interval`.
-    pub interval: Option<Duration>,
+/// What the answers to a prober follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProberKind {
+    /// The node's verdict.
+    Node {
+        /// True with `?excluded=200`: the exclusion label alone does not take the node out.
+        ignores_label: bool,
+    },
+    /// The ready endpoints of the Service with this index.
+    Service {
+        /// The index in the catalog.
+        index: usize,
+        /// True with `?drain=`: a drain of the node changes the answer, too.
+        sees_drains: bool,
+        /// As of a prober of the node.
+        ignores_label: bool,
+    },
+    /// Nothing that a drain changes: `GET /`, `?check=kubelet`.
+    Other,
 }
 
-impl AckOverrides {
-    /// Returns the effective settings, given those of the agent.
-    #[must_use]
-    pub fn apply_to(&self, agents: AckSettings) -> AckSettings {
-        AckSettings {
-            fall: self.fall.unwrap_or(agents.fall),
-            rise: self.rise.unwrap_or(agents.rise),
-            interval_ms: self.interval.map(millis).or(agents.interval_ms),
-            probers: self.probers.or(agents.probers),
+impl ProberKind {
+    /// Returns true if a drain of the node changes the answer.
+    pub fn sees_drains(self) -> bool {
+        matches!(self, Self::Node { .. } | Self::Service { sees_drains: true, .. })
+    }
+
+    /// Returns true if its answers are about the subject.
+    pub fn is_about(self, of: SubjectKind<'_>) -> bool {
+        match of {
+            SubjectKind::Node { .. } => self.sees_drains(),
+            SubjectKind::Service(service) => matches!(self, Self::Service { index, .. } if index == service),
+        }
+    }
+
+    /// Returns true if the pool change changes its answer.
+    fn must_learn(self, of: SubjectKind<'_>, change: PoolChange) -> bool {
+        match (of, change, self) {
+            (
+                SubjectKind::Node { by_label_alone, .. },
+                PoolChange::Out,
+                Self::Node { ignores_label } | Self::Service { ignores_label, .. },
+            ) => !(by_label_alone && ignores_label),
+            // It gets no other answer while the Service has no endpoint here.
+            (SubjectKind::Node { services_out, .. }, PoolChange::Back, Self::Service { index, .. }) => {
+                !services_out.contains(&index)
+            }
+            _ => true,
         }
     }
 }
 
-/// The conclusion whether all regular probers have acknowledged a pool change.
+/// The subject of an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub enum SubjectKind<'a> {
+    /// The node.
+    Node {
+        /// True if only the exclusion label takes it out.
+        by_label_alone: bool,
+        /// The indices of the Services without a ready endpoint here.
+        services_out: &'a [usize],
+        /// True if `--balancers` names the clients that count, so there must be one.
+        needs_probers: bool,
+    },
+    /// The watched Service with this index.
+    Service(usize),
+}
+
+/// The subject of an acknowledgement, with all that a judgement depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The node or a Service.
+    pub of: SubjectKind<'a>,
+    /// Its verdict; `None` while it has none.
+    pub verdict: Option<Verdict>,
+    /// True if that verdict may be a guess.
+    pub is_stale: bool,
+    /// The time since which the agent has recorded every prober.
+    pub listening_since: Moment,
+    /// True if it started over because there were more probers than it can remember.
+    pub is_overflown: bool,
+    /// All known probers.
+    pub probers: &'a [(ProberKind, ProbeHistory)],
+}
+
+/// How far one prober has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckProgress {
+    /// The number of answers in a row that agree with the verdict.
+    pub had: u32,
+    /// The required number: the answers on which it acts, and one more probe.
+    pub of: u32,
+    /// The time that they have taken.
+    pub took: Duration,
+    /// The time that they take by the prober's interval.
+    pub needs: Duration,
+}
+
+impl AckProgress {
+    /// Returns true if the prober must have acted on the verdict.
+    pub fn is_done(&self) -> bool {
+        self.had >= self.of && self.took >= self.needs
+    }
+}
+
+/// Whether all probers have acknowledged the present verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// All of them have acknowledged.
-    Yes {
-        /// The number of these probers.
-        probers: usize,
-    },
-    /// Some of them have not acknowledged, or there was no such pool change.
-    NotYet {
-        /// The reason, if it is not a prober.
-        why: Option<String>,
-        /// The probers that have not acknowledged.
-        waiting_for: Vec<WaitingFor>,
-    },
+    /// All of them have.
+    Yes,
+    /// Some of them have not.
+    NotYet,
     /// The agent can't know.
     Unknown(Unknown),
 }
@@ -110,8 +184,6 @@ pub enum Acknowledgement {
 /// The reason why it is not known whether all probers have acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// The agent is too old to report probers.
-    OlderAgent,
     /// The agent has no verdict.
     Misconfigured,
     /// The agent's verdict may be a guess.
@@ -119,12 +191,12 @@ pub enum Unknown {
     /// The agent has not listened for long enough to know its probers.
     Listening {
         /// The time that it has listened.
-        for_ms: u64,
+        listened: Duration,
         /// True if it started over because there were more probers than it can remember.
         overflown: bool,
     },
-    /// These may be balancers or strangers.
-    Undecided(Vec<String>),
+    /// The probers with these indices may be balancers or strangers.
+    Undecided(Vec<usize>),
     /// There are fewer regular probers than required.
     TooFew {
         /// The number of regular probers.
@@ -132,213 +204,165 @@ pub enum Unknown {
         /// The required number of regular probers.
         wanted: usize,
     },
-    /// There is no regular prober whose answer a drain changes.
-    NoProbers {
-        /// The Service, if its probers are meant.
-        of: Option<String>,
-        /// The clients that can't see drains.
-        cant_see_drains: Vec<String>,
-    },
+    /// There is no regular prober that has to acknowledge, and none is required.
+    NoProbers,
 }
 
 /// The word for programs if there is no regular prober.
 pub const NO_PROBERS: &str = "no_probers";
-/// The word for programs if there are fewer regular probers than demanded.
+/// The word for programs if there are fewer regular probers than required.
 pub const TOO_FEW: &str = "too_few";
 
 impl Unknown {
-    /// Returns true if waiting can change it.
-    pub fn is_temporary(&self) -> bool {
-        match self {
-            Self::OlderAgent | Self::Misconfigured | Self::NoProbers { .. } => false,
-            Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
-        }
-    }
-
     /// Returns the word for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::OlderAgent => "older_agent",
             Self::Misconfigured => "misconfigured",
             Self::Stale => "stale",
-            Self::Listening { .. } => "listening",
+            Self::Listening { overflown: false, .. } => "listening",
+            Self::Listening { overflown: true, .. } => "overflown",
             Self::Undecided(_) => "undecided",
             Self::TooFew { .. } => TOO_FEW,
-            Self::NoProbers { .. } => NO_PROBERS,
+            Self::NoProbers => NO_PROBERS,
         }
     }
 }
 
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = Age(LISTENS_FOR.as_millis());
-        match self {
-            Self::OlderAgent => f.write_str("the agent is of a version that does not report its probers"),
-            Self::Misconfigured => f.write_str("the agent has no verdict: it does not know its node"),
-            Self::Stale => f.write_str("the cache is stale: the verdict may be a guess"),
-            Self::Listening { for_ms, overflown: false } => {
-                write!(
-                    f,
-                    "the agent has listened for {} of {of}: it does not know its probers yet",
-                    Age((*for_ms).into())
-                )
-            }
-            Self::Listening { for_ms, overflown: true } => {
-                let ago = Age((*for_ms).into());
-                write!(
-                    f,
-                    "the table of probers overflowed {ago} ago; --balancers names the probers that count"
-                )
-            }
-            Self::Undecided(who) => {
-                let who = who.join(", ");
-                write!(
-                    f,
-                    "not known yet whether these probe regularly: {who}; --balancers names the probers that count"
-                )
-            }
-            Self::TooFew { probers, wanted } => {
-                write!(f, "{probers} of {wanted} required balancers probe regularly")
-            }
-            Self::NoProbers { of: Some(service), .. } => {
-                write!(f, "no balancer probes /services/{service} regularly")
-            }
-            Self::NoProbers { of: None, cant_see_drains } => match cant_see(cant_see_drains) {
-                None => f.write_str("no balancer probes this agent regularly"),
-                Some(who) => write!(f, "no balancer sends a probe request that a drain changes; {who}"),
-            },
+/// The judgement of a subject at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The pool change that leads to the present verdict.
+    pub change: PoolChange,
+    /// Whether all probers have acknowledged it.
+    pub acknowledgement: Acknowledgement,
+    /// The probers that have to acknowledge it, by their indices.
+    pub awaited: Vec<(usize, AckProgress)>,
+    /// The interval of the slowest regular prober, which the rules use; `None` without one.
+    pub slowest: Option<Duration>,
+}
+
+impl Judgement {
+    /// Returns whether all have acknowledged this pool change; `None` if that is not known.
+    pub fn is_acknowledged(&self, change: PoolChange) -> Option<bool> {
+        match self.acknowledgement {
+            Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale) => None,
+            _ if change != self.change => Some(false),
+            Acknowledgement::Yes => Some(true),
+            Acknowledgement::NotYet => Some(false),
+            Acknowledgement::Unknown(_) => None,
         }
+    }
+
+    /// Returns whether this prober has acknowledged the present verdict; `None` if it need not, or if that is not known.
+    pub fn of_prober(&self, index: usize) -> Option<AckProgress> {
+        let is_guess =
+            matches!(self.acknowledgement, Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale));
+        self.awaited.iter().find(|(known, _)| *known == index && !is_guess).map(|(_, progress)| *progress)
     }
 }
 
-impl Acknowledgement {
-    /// Returns true for [`Acknowledgement::Yes`], false for [`Acknowledgement::NotYet`], `None` for
-    /// [`Acknowledgement::Unknown`].
-    pub fn is_yes(&self) -> Option<bool> {
-        match self {
-            Self::Yes { .. } => Some(true),
-            Self::NotYet { .. } => Some(false),
-            Self::Unknown(_) => None,
-        }
-    }
-}
-
-/// Returns whether all regular probers have acknowledged a pool change, as of the time of the status. Without
-/// a regular prober the result is never [`Acknowledgement::Yes`].
-pub fn acknowledged(status: &Status, change: PoolChange, overrides: &AckOverrides) -> Acknowledgement {
-    if let Some(unknown) = verdict_not_known(status) {
-        return Acknowledgement::Unknown(unknown);
-    }
-    if status.verdict.map(takes_out) != Some(change == PoolChange::Out) {
-        return Acknowledgement::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
-    }
-    let drain = status.drain.as_ref();
-    let settings = overrides.apply_to(drain.map(|drain| drain.settings).unwrap_or_default());
-    if let Some(unknown) = probers_not_known(status, &settings) {
-        return Acknowledgement::Unknown(unknown);
-    }
-    let since_ms = drain.map_or(0, |drain| drain.since_ms);
-    let probers = status.awaited(change);
-    let waiting_for: Vec<_> = probers
-        .clone()
-        .filter(|prober| !prober.has_acknowledged(change, since_ms, &settings))
-        .map(|prober| WaitingFor::new(prober, change, since_ms, &settings))
+/// Judges a subject as of `now`. Without a regular prober the result is never [`Acknowledgement::Yes`].
+pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judgement {
+    let change = PoolChange::of(subject.verdict);
+    let about = subject.probers.iter().enumerate().filter(|(_, (kind, _))| kind.is_about(subject.of));
+    let regular: Vec<_> =
+        about.clone().filter(|(_, (_, history))| history.standing(now).is_waited_for()).collect();
+    let awaited: Vec<_> = regular
+        .iter()
+        .filter(|(_, (kind, _))| kind.must_learn(subject.of, change))
+        .map(|(index, (_, history))| (*index, history.progress(change, settings, now)))
         .collect();
-    let answers = u64::from(settings.times(change)).saturating_add(1);
-    let after = settings.interval_ms.map(|interval| interval.saturating_mul(answers));
-    let why = after.filter(|after| since_ms < *after).map(|after| {
-        let (ago, after) = (Age(since_ms.into()), Age(after.into()));
-        format!("the verdict changed {ago} ago: at the interval that is set, balancers behind one address need {after}")
-    });
-    if why.is_none() && waiting_for.is_empty() {
-        return Acknowledgement::Yes { probers: probers.count() };
-    }
-    Acknowledgement::NotYet { why, waiting_for }
-}
-
-fn verdict_not_known(status: &Status) -> Option<Unknown> {
-    match status.verdict {
-        _ if status.drain.is_none() => Some(Unknown::OlderAgent),
+    let slowest = regular.iter().filter_map(|(_, (_, history))| history.interval_to(change, now)).max();
+    let undecided = || {
+        let may_count = about.filter(|(_, (_, history))| history.is_undecided(subject.listening_since, now));
+        may_count.map(|(index, _)| index).collect::<Vec<_>>()
+    };
+    let unknown = match subject.verdict {
         None => Some(Unknown::Misconfigured),
-        Some(_) if status.rests_on_stale_cache() => Some(Unknown::Stale),
-        Some(_) => None,
-    }
+        Some(_) if subject.is_stale => Some(Unknown::Stale),
+        Some(_) => {
+            // On the way back only Services may be missing, which have no endpoint here.
+            let has_awaited = change == PoolChange::Back || !awaited.is_empty();
+            not_known(subject, settings, now, regular.len(), has_awaited, undecided)
+        }
+    };
+    let acknowledgement = match unknown {
+        Some(unknown) => Acknowledgement::Unknown(unknown),
+        None if awaited.iter().all(|(_, progress)| progress.is_done()) => Acknowledgement::Yes,
+        None => Acknowledgement::NotYet,
+    };
+    Judgement { change, acknowledgement, awaited, slowest }
 }
 
 /// Returns the reason why the probers are not known, or `None` if they are.
-fn probers_not_known(status: &Status, settings: &AckSettings) -> Option<Unknown> {
-    let drain = status.drain.as_ref()?;
-    if drain.listening_ms < millis(LISTENS_FOR) {
-        return Some(Unknown::Listening { for_ms: drain.listening_ms, overflown: drain.overflows > 0 });
+fn not_known(
+    subject: &Subject<'_>,
+    settings: &AckSettings,
+    now: Moment,
+    regular: usize,
+    has_awaited: bool,
+    undecided: impl FnOnce() -> Vec<usize>,
+) -> Option<Unknown> {
+    let listened = now.since(subject.listening_since);
+    if listened < LISTENS_FOR {
+        return Some(Unknown::Listening { listened, overflown: subject.is_overflown });
     }
-    let undecided: Vec<_> = status
-        .probers
-        .iter()
-        .filter(|prober| prober.is_undecided(drain.listening_ms))
-        .map(ProberRecord::who)
-        .collect();
+    let undecided = undecided();
     if !undecided.is_empty() {
         return Some(Unknown::Undecided(undecided));
     }
-    let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
-    match settings.probers {
-        Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
-        _ => (probers == 0).then(|| Unknown::NoProbers {
-            of: status.about.clone(),
-            cant_see_drains: status.cant_see_drains(),
-        }),
+    let needs_one = matches!(subject.of, SubjectKind::Node { needs_probers: true, .. });
+    let wanted = settings.probers.unwrap_or(usize::from(needs_one));
+    if regular < wanted {
+        return Some(Unknown::TooFew { probers: regular, wanted });
     }
+    (regular == 0 || !has_awaited).then_some(Unknown::NoProbers)
 }
 
-fn not_turned(status: &Status) -> String {
-    let verdict = status.verdict.map_or("not known", Verdict::title);
-    let who = status.about.as_deref().unwrap_or("the node");
-    match status.verdict {
-        Some(Verdict::Ready) => format!("{who} is Ready: nothing takes it out yet"),
-        _ => format!("{who} is {verdict}: {}", status.reason.as_ref().map_or("", Reason::as_str)),
+impl ProbeHistory {
+    /// Returns how far the prober has got with this pool change. It must have had the verdict so often in a row that it
+    /// acts on it, and have sent one more probe. All of this must have taken as long as it takes at its interval.
+    pub fn progress(&self, change: PoolChange, settings: &AckSettings, now: Moment) -> AckProgress {
+        let agrees = takes_out(self.given.verdict) == (change == PoolChange::Out);
+        let row = (self.last.since(self.row_from), self.row_needs(change, settings, now));
+        // Each of several balancers behind one address needs as long as a balancer that is alone.
+        let of_each = settings
+            .interval()
+            .map(|interval| (now.since(self.row_changed), settings.time(change, interval)));
+        let (took, needs) = of_each.filter(|(took, needs)| took < needs).unwrap_or(row);
+        let of = settings.times(change).saturating_add(1);
+        AckProgress { had: if agrees { self.in_a_row } else { 0 }, of, took, needs }
     }
-}
 
-/// A prober that has not acknowledged yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingFor {
-    /// The name of the prober.
-    pub prober: String,
-    /// The probe request of the prober.
-    #[serde(rename = "question")]
-    pub request: String,
-    /// The condition that it does not meet yet, in words.
-    pub why: String,
-}
-
-impl WaitingFor {
-    fn new(prober: &ProberRecord, change: PoolChange, since_ms: u64, settings: &AckSettings) -> Self {
-        let heard =
-            takes_out(prober.verdict) == (change == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
-        let had = if heard { prober.in_a_row } else { 0 };
-        let times = settings.times(change).saturating_add(1);
-        let lately = match (prober.standing, prober.interval_ms) {
-            (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
-            (_, Some(interval)) => format!(", probes every {}", Age(interval.into())),
-            _ => String::new(),
-        };
-        let why = match prober.row() {
-            Some(row) if had >= times => {
-                let (row, needs) = (Age(row.into()), Age(prober.row_needs(change, settings).into()));
-                format!("got it {had} times within {row}, which takes it {needs} by itself{lately}")
-            }
-            _ => format!("got it {had} of {times} times{lately}"),
-        };
-        Self { prober: prober.who(), request: prober.request.clone(), why }
+    /// Returns the duration that the row must have.
+    ///
+    /// By itself, a prober sends its (n + 1)-th probe n + 1 intervals after the probe before the row. Half an
+    /// interval less is enough: its interval may vary by a tenth without costing it another probe. The n-th
+    /// answer, on which it acts, was given n intervals after that probe. That is half an interval earlier,
+    /// even if other clients sent probes in between.
+    ///
+    /// A row without a probe before it needs one interval less.
+    fn row_needs(&self, change: PoolChange, settings: &AckSettings, now: Moment) -> Duration {
+        let seen = || self.row_interval.or_else(|| self.longest_interval(now)).unwrap_or_default();
+        let times = settings.times(change).saturating_mul(2);
+        let halves =
+            if self.row_interval.is_some() { times.saturating_add(1) } else { times.saturating_sub(1) };
+        settings.interval().unwrap_or_else(seen).saturating_mul(halves) / 2
     }
-}
 
-/// Says of clients that they can't see drains; `None` if there are none.
-pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
-    let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
-    let more = match cant_see_drains.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!named.is_empty()).then(|| format!("{}{more} can't see drains", named.join(", ")))
+    /// Returns the interval by which the present or the next pool change of this kind is judged; `None` until the
+    /// second probe.
+    fn interval_to(&self, change: PoolChange, now: Moment) -> Option<Duration> {
+        let of_row = self.row_interval.filter(|_| takes_out(self.given.verdict) && change == PoolChange::Out);
+        self.longest_interval(now).max(of_row)
+    }
+
+    /// Returns true if its first probe came while the agent could not tell a balancer from a stranger, and it
+    /// may still turn out to be a balancer.
+    fn is_undecided(&self, listening_since: Moment, now: Moment) -> bool {
+        self.standing(now) == Standing::Occasional
+            && now.since(listening_since) < LISTENS_AT_MOST
+            && self.first.since(listening_since) <= LISTENS_FOR
+            && now.since(self.last) <= MOST_BETWEEN
+    }
 }

@@ -54,21 +54,6 @@ pub(super) fn takes_out(verdict: Verdict) -> bool {
     verdict != Verdict::Ready
 }
 
-/// The latest pool changes that matter for an answer.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolChangeTimes {
-    /// That of the node, at which every row starts over.
-    pub node: Moment,
-    /// The latest one of the node or of the Service that the answer is about.
-    pub latest: Moment,
-}
-
-impl From<Moment> for PoolChangeTimes {
-    fn from(node: Moment) -> Self {
-        Self { node, latest: node }
-    }
-}
-
 /// The evidence that a prober is regular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
@@ -102,11 +87,11 @@ pub struct ProbeHistory {
     pub habit: Habit,
     /// The latest answer to it.
     pub given: GivenAnswer,
-    /// The length of the current row: the number of consecutive answers that agree, in or out, since the last
-    /// pool change.
+    /// The length of the current row: the number of consecutive answers that agree, in or out.
     pub in_a_row: u32,
-    /// The time of the first answer of the row.
-    pub in_a_row_since: Moment,
+    /// The time from which the row's answers could be had: that of the pool change or of the last answer before the row,
+    /// whichever is later.
+    pub row_changed: Moment,
     /// The time from which the row is measured.
     pub row_from: Moment,
     /// Its interval when the row began, which a flood can't shorten any more; `None` if it was not known
@@ -127,24 +112,22 @@ impl ProbeHistory {
             habit: Habit::New { since: now, times: 1 },
             given,
             in_a_row: 1,
-            in_a_row_since: now,
+            row_changed: now,
             row_from: now,
             row_interval: None,
             pace: ProbePace::new(now),
         }
     }
 
-    /// Returns the record after another probe. An answer from before the node's last pool change does not
-    /// announce the present verdict, so the row starts over. The row also starts over for a prober that was
-    /// gone, because it may have restarted. It does not start over for the pool change of a Service that
-    /// leaves the answer as it is: a drained node stays acknowledged while its Services go out.
+    /// Returns the record after another probe. The row starts over when the prober's own answer changes: a second
+    /// drain signal that leaves its answer as it is asks for nothing. The row also starts over for a prober that was
+    /// gone, because it may have restarted. `changed` is the time of the latest change that the answer may follow.
     #[must_use]
-    pub fn again(self, given: GivenAnswer, changes: PoolChangeTimes, now: Moment) -> Self {
+    pub fn again(self, given: GivenAnswer, changed: Moment, now: Moment) -> Self {
         let gap = now.since(self.last);
         let came_back = self.standing(now) == Standing::Gone;
-        let goes_on = takes_out(given.verdict) == takes_out(self.given.verdict)
-            && self.in_a_row_since >= changes.node
-            && !came_back;
+        let goes_on =
+            takes_out(given.verdict) == takes_out(self.given.verdict) && self.in_a_row > 0 && !came_back;
         let mut asked = Self {
             last: self.last.max(now),
             interval: if came_back { self.interval } else { Some(self.mean_with(gap)) },
@@ -161,10 +144,9 @@ impl ProbeHistory {
         }
         if !goes_on {
             asked.in_a_row = 1;
-            asked.in_a_row_since = now;
+            asked.row_changed = changed.max(self.last).min(now);
             asked.row_interval = self.longest_interval(now).filter(|_| !came_back);
-            asked.row_from =
-                asked.row_interval.map_or(now, |interval| self.row_from(interval, changes.latest));
+            asked.row_from = asked.row_interval.map_or(now, |interval| self.row_from(interval, changed));
         }
         asked
     }
@@ -251,9 +233,8 @@ mod tests {
 
     /// Returns a prober that sends a probe each second, the last one at 89 s.
     fn regular() -> ProbeHistory {
-        (1..90).fold(ProbeHistory::first(GIVEN, at(0)), |prober, second| {
-            prober.again(GIVEN, at(0).into(), at(second))
-        })
+        (1..90)
+            .fold(ProbeHistory::first(GIVEN, at(0)), |prober, second| prober.again(GIVEN, at(0), at(second)))
     }
 
     #[test]
@@ -261,7 +242,7 @@ mod tests {
         let new = ProbeHistory::first(GIVEN, at(0));
         let pause = Moment::from_start(MOST_BETWEEN);
         assert!(new.may_become_regular(pause) && !new.may_become_regular(pause.plus(NANOSECOND)));
-        let again = |now| new.again(GIVEN, at(0).into(), now).habit;
+        let again = |now| new.again(GIVEN, at(0), now).habit;
         assert_eq!(again(pause), Habit::New { since: at(0), times: 2 });
         let late = pause.plus(NANOSECOND);
         assert_eq!(again(late), Habit::New { since: late, times: 1 });
@@ -272,7 +253,7 @@ mod tests {
     fn a_row_begins_with_the_probe_before_it_unless_the_next_one_was_overdue() {
         let out = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
         let row = |changed: Moment, now| {
-            let asked = regular().again(out, changed.into(), now);
+            let asked = regular().again(out, changed, now);
             (asked.row_from, asked.row_interval)
         };
         let due = Moment::from_start(Duration::from_millis(90_250));
@@ -286,7 +267,7 @@ mod tests {
     fn one_late_probe_changes_the_interval_a_little_and_makes_the_prober_silent_after_three_intervals() {
         let regular = regular();
         assert_eq!(
-            (regular.interval, regular.again(GIVEN, at(0).into(), at(98)).interval),
+            (regular.interval, regular.again(GIVEN, at(0), at(98)).interval),
             (Some(Duration::from_secs(1)), Some(Duration::from_secs(3)))
         );
         assert_eq!(regular.standing(at(93)), Standing::Regular);

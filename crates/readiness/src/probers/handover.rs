@@ -2,7 +2,6 @@
 //! `/status.json`.
 
 use super::asked::{GivenAnswer, Habit, ProbeHistory};
-use super::drain_status::DrainStatus;
 use super::pace::ProbePace;
 use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
@@ -10,7 +9,7 @@ use crate::moment::Moment;
 use crate::ready_history::PendingNotReady;
 use crate::reason::clean;
 use crate::saved_facts::Unusable;
-use crate::status::Status;
+use serde::Deserialize;
 use std::time::Duration;
 
 /// The maximum number of probers that are taken over. An agent remembers fewer.
@@ -29,10 +28,26 @@ pub struct Handover {
     pub not_ready_pending: Option<PendingNotReady>,
 }
 
+/// The part of `/status.json` that is taken over.
+#[derive(Deserialize)]
+struct Form {
+    node: Option<String>,
+    probers: Vec<ProberRecord>,
+    drain: Listened,
+    not_ready_pending: Option<PendingNotReady>,
+}
+
+#[derive(Deserialize)]
+struct Listened {
+    listening_ms: u64,
+    #[serde(default)]
+    balancers: Vec<String>,
+}
+
 impl Handover {
-    /// Parses the answer of an agent; `None` if its version does not report probers.
-    pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, Unusable> {
-        let Status { node: of, probers, drain, not_ready_pending, .. } = serde_json::from_slice(json)?;
+    /// Parses the answer of an agent.
+    pub fn parse(json: &[u8], node: &str) -> Result<Self, Unusable> {
+        let Form { node: of, probers, drain, not_ready_pending } = serde_json::from_slice(json)?;
         if let Some(other) = of.filter(|name| name != node) {
             return Err(Unusable::other_node(other));
         }
@@ -43,18 +58,13 @@ impl Handover {
         if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
             return Err(Unusable(format!("what it says of prober {} can't be", clean(wrong.who()))));
         }
-        let Some(DrainStatus { listening_ms, balancers, .. }) = drain else { return Ok(None) };
+        let Listened { listening_ms, balancers } = drain;
         let regular = |prober: &ProberRecord| prober.standing.is_waited_for();
-        // An older agent lacks these fields, without which a prober does not count.
-        let known =
-            |prober: &ProberRecord| prober.regular_ms.is_some() && prober.longest_interval_ms.is_some();
-        let probers: Vec<_> = probers.into_iter().filter(regular).collect();
-        let all_known = probers.iter().all(known);
+        let probers = probers.into_iter().filter(regular).collect();
         // In its first minutes an agent may not know yet whether a prober is regular.
         let listened = Duration::from_millis(listening_ms);
-        let listened = Some(listened).filter(|listened| all_known && *listened >= LISTENS_AT_MOST);
-        let probers = probers.into_iter().filter(known).collect();
-        Ok(Some(Self { probers, listened, balancers, not_ready_pending }))
+        let listened = Some(listened).filter(|listened| *listened >= LISTENS_AT_MOST);
+        Ok(Self { probers, listened, balancers, not_ready_pending })
     }
 }
 
@@ -82,8 +92,7 @@ impl ProbeHistory {
             habit: Habit::Regular { since: at(prober.regular_ms?) },
             given: GivenAnswer { verdict: prober.verdict, code: prober.code },
             in_a_row: 0,
-            // Before any pool change.
-            in_a_row_since: Moment::default(),
+            row_changed: at(prober.last_ms),
             row_from: at(prober.last_ms),
             row_interval: Some(longest),
             pace: ProbePace::taken_over(longest, now),

@@ -1,29 +1,23 @@
-//! The probers, and the conclusion whether all of them have acknowledged ([`acknowledged`]). The server
-//! records them, and every reader of the record concludes the same.
+//! The probers, and the judgement whether all of them have acknowledged ([`judge`]). The server records them.
 
 mod acknowledgement;
 mod asked;
-mod drain_status;
-mod drain_summary;
 mod handover;
 mod pace;
 mod record;
 mod server_state;
-mod wait_judgement;
+mod wait;
 
 pub use acknowledgement::{
-    AckOverrides, AckSettings, Acknowledgement, NO_PROBERS, PoolChange, TOO_FEW, Unknown, WaitingFor,
-    acknowledged, cant_see,
+    AckProgress, AckSettings, Acknowledgement, Judgement, NO_PROBERS, PoolChange, ProberKind, Subject,
+    SubjectKind, TOO_FEW, Unknown, judge,
 };
-pub use asked::{GivenAnswer, Habit, PoolChangeTimes, ProbeHistory, Standing};
-pub use drain_status::{DrainStatus, ServiceStatus, Traffic, has_no_sessions};
-pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
+pub use asked::{GivenAnswer, Habit, ProbeHistory, Standing};
 pub use handover::Handover;
 pub use pace::ProbePace;
-pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::ServerState;
-pub use wait_judgement::{Goal, WaitJudgement, balancers};
+pub use wait::{Goal, Sessions, WaitState};
 
 use std::time::Duration;
 

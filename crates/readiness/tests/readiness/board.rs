@@ -1,8 +1,8 @@
 //! Tests of the board. Time is a number here; nothing waits.
 
+use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::{caveat, last_known};
 use nodegate_readiness::board::IDLE;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Begins, Board, Catalog, Condition, ConditionStatus, Flip, HostSignals, LocalCheck, LocalResult, Lookup,
     Moment, Node, NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
@@ -117,7 +117,7 @@ fn a_host_that_goes_down_drains_until_it_says_otherwise() {
                     r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"reason":"NodeShutdown","duration_ms":0}],"total_duration_ms":0}"#
                 );
                 let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
-                assert!(!status.rests_on_stale_cache() && caveat(&status).is_none(), "{status:?}");
+                assert!(!status.is_based_on_stale_cache() && caveat(&status).is_none(), "{status:?}");
                 assert_eq!(status.host, Some(shutdown(true)));
             }
             scenario.board.set_host(shutdown(false), at(61), WALL);

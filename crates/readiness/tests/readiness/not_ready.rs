@@ -1,8 +1,8 @@
 //! Tests of `--not-ready-after`: how long `Ready=False` must last before it takes a Ready node out.
 
 use crate::board::{Scenario, at};
+use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::caveat;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Condition, ConditionStatus, Node, NodeFacts, OnUnknown, PendingNotReady, Policy, Verdict,
 };

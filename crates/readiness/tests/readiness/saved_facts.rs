@@ -1,9 +1,9 @@
 //! Tests of the facts that an agent takes over from the previous one.
 
 use crate::board::{Scenario, at, node};
+use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence;
 use nodegate_readiness::saved_facts::{FACTS_FORMAT, Unusable};
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, SavedFacts, Taint, UnreachableTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Tests of `Ready=Unknown`: the conditions under which the node's own kubelet decides, and for how long.
 
 use crate::board::{Scenario, at};
+use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Begins, Condition, ConditionStatus, LocalResult, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy,
     UnreachableTaint, Verdict,

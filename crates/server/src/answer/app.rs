@@ -1,9 +1,10 @@
 //! The state, settings and counters that the server answers from.
 
 use super::shared_answer::SharedAnswers;
-use super::wait::waiters::{PodSettings, Waiters};
+use super::waiters::{PodSettings, Waiters};
 use crate::metrics::{Metrics, StateCollector, registry};
 use crate::probers::{ProberSettings, Probers};
+use crate::reading::Reader;
 use futures::future::BoxFuture;
 use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
@@ -54,9 +55,7 @@ pub struct App {
     pub(super) liveness: Arc<Liveness>,
     pub(super) activate: Activate,
     pub(crate) metrics: Arc<Metrics>,
-    pub(super) version: &'static str,
-    /// The 16 hexadecimal digits that tell this process from the agents before and after it.
-    pub(super) start_id: String,
+    pub(crate) reader: Arc<Reader>,
     pub(super) registry: Registry,
     pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
@@ -71,20 +70,23 @@ impl App {
         let AppParts { board, timeline, liveness, activate, metrics, version, revision, .. } = parts;
         let probers = Arc::new(Probers::new(parts.probers));
         let noted = Arc::clone(&probers.noted);
-        let _ = board.after_flip.set(Box::new(move |()| noted.notify_one()));
-        let (board_read, probers_read) = (Arc::clone(&board), Arc::clone(&probers));
-        let state = StateCollector { board: board_read, timeline, probers: probers_read, version };
-        let registry = registry(state, &metrics, revision);
+        let _ = board.after_change.set(Box::new(move |()| noted.notify_one()));
+        let reader = Arc::new(Reader {
+            board: Arc::clone(&board),
+            probers: Arc::clone(&probers),
+            version,
+            // The operating system's randomness is the key. Two processes never share it, unlike the seed of
+            // a generator.
+            start_id: format!("{:016x}", RandomState::new().hash_one(())),
+        });
+        let registry = registry(StateCollector { reader: Arc::clone(&reader), timeline }, &metrics, revision);
         Self {
             board,
             timeline,
             liveness,
             activate,
             metrics,
-            version,
-            // The operating system's randomness is the key. Two processes never share it, unlike the seed of
-            // a generator.
-            start_id: format!("{:016x}", RandomState::new().hash_one(())),
+            reader,
             registry,
             shared: SharedAnswers::default(),
             waiting: Semaphore::new(MAX_WAITING),

@@ -11,8 +11,10 @@ mod service_health;
 mod shared_answer;
 mod slots;
 mod wait;
+mod waiters;
 
 pub use app::{Activate, App, AppParts};
 pub use body::AnswerBody;
+pub(crate) use respond::Port;
 pub use respond::ResponseFuture;
-pub use wait::waiters::PodSettings;
+pub use waiters::PodSettings;

@@ -9,7 +9,6 @@ use super::slots::Slot;
 use crate::page;
 use crate::probers::RequestTarget;
 use crate::route::Route;
-use crate::serve::AppHandler;
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::header::{
@@ -17,13 +16,13 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
+use nodegate_agent_api::{DrainSummary, Status};
 use nodegate_http::{Client, Format};
 use nodegate_readiness::board::NODE_NAME_MISSING;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
 use std::convert::Infallible;
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
@@ -36,6 +35,13 @@ const NOT_FOUND_HERE: &str =
 /// A response that is ready, or one that must be waited for. Only the latter is boxed.
 pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
+/// The port that a request came by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    /// The address that serves the [`Route::is_large`] routes in place of this one.
+    pub(crate) metrics_moved_to: Option<SocketAddr>,
+}
+
 type Answered = Result<Response<AnswerBody>, Infallible>;
 
 impl App {
@@ -47,7 +53,8 @@ impl App {
         now: Moment,
         peer: IpAddr,
     ) -> ResponseFuture {
-        self.respond_on(request, now, unconnected(peer), None)
+        let route = Route::of(request.method(), request.uri().path());
+        self.respond_on(route, request, now, unconnected(peer), None)
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to). If the port has
@@ -55,13 +62,13 @@ impl App {
     /// everything is rendered on this thread.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
+        route: Route,
         mut request: Request<B>,
         now: Moment,
         client: Client,
-        port: Option<&AppHandler>,
+        port: Option<Port>,
     ) -> ResponseFuture {
         let metrics_moved_to = port.and_then(|port| port.metrics_moved_to);
-        let route = Route::of(request.method(), request.uri().path());
         let format = match route {
             Route::Metrics => Format::accepted(request.headers()),
             _ => Format::Prometheus,
@@ -157,8 +164,7 @@ impl App {
 
     /// Returns the whole status: node, checks, flips, probers and drain.
     pub fn status(&self, now: Moment) -> Status {
-        let (status, _) = self.probers.status(&self.board, self.version, now);
-        Status { start_id: Some(self.start_id.clone()), ..status }
+        self.reader.read(now).status
     }
 
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
@@ -183,8 +189,9 @@ impl App {
             Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
         };
         let app = Arc::clone(self);
-        let render = move || app.shared.get(which, now, || app.render(which, now));
-        match self.shared.latest(which, now) {
+        let changed = self.board.last_change();
+        let render = move || app.shared.get(which, changed, now, || app.render(which, now));
+        match self.shared.latest(which, changed, now) {
             Some(bytes) => self.count_response(route, None, finish(Ok(bytes))),
             None if !elsewhere || !route.is_large() => self.count_response(route, None, finish(render())),
             None => {
@@ -203,7 +210,7 @@ impl App {
             Representation::Metrics(format) => {
                 format.encode(&self.registry).map(String::into_bytes).map_err(|error| error.to_string())
             }
-            Representation::Drain => Ok(self.status(now).drain_summary().to_json()),
+            Representation::Drain => Ok(DrainSummary::of(&self.status(now), None).to_json()),
             Representation::Status { pretty } => {
                 let status = self.status(now);
                 let json =

@@ -6,7 +6,7 @@ use super::asker::Asker;
 use super::body::AnswerBody;
 use super::response_head::{JSON, ResponseHead};
 use crate::probers::RequestTarget;
-use crate::route::SERVICES_PREFIX;
+use crate::route::service_of;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Uri};
@@ -30,7 +30,7 @@ impl App {
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        let found = named(path).and_then(|service @ (namespace, name)| {
+        let found = service_of(path).and_then(|service @ (namespace, name)| {
             Some((service, self.board.service_view(namespace, name, now)?))
         });
         let Some((service, view)) = found else {
@@ -54,7 +54,10 @@ impl App {
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
         let drain = match Query::parse(raw, self.board.catalog()) {
-            Ok(query) => query.drain.filter(|_| self.is_draining(now)),
+            Ok(query) => {
+                let is_excepted = query.excluded && self.board.is_out_by_label_alone(now);
+                query.drain.filter(|_| !is_excepted && self.is_draining(now))
+            }
             Err(bad) => {
                 let body = Reply::error(400, &bad).body;
                 return (head.finish(StatusCode::BAD_REQUEST, &JSON, body), None);
@@ -95,9 +98,4 @@ impl App {
         let known = self.board.published().state.local_result(id).is_some();
         !known || self.board.report(id, now).outcome.verdict() != Verdict::NotReady
     }
-}
-
-/// Returns the namespace and the name in a path.
-fn named(path: &str) -> Option<(&str, &str)> {
-    path.strip_prefix(SERVICES_PREFIX)?.split_once('/')
 }

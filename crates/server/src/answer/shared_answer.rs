@@ -93,23 +93,24 @@ impl SharedAnswers {
         Some((slot, nodegate_clock::now() + SENT_WITHIN))
     }
 
-    /// Returns the latest rendering if it is recent, and if no other is being made.
-    pub(super) fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
+    /// Returns the latest rendering if it is recent and shows the change at `changed`, and if no other is being made.
+    pub(super) fn latest(&self, which: Representation, changed: Moment, now: Moment) -> Option<Bytes> {
         let rendered = self.buffer(which)?.try_lock().ok()?;
-        self.recent(rendered.as_ref(), which, now)
+        self.recent(rendered.as_ref(), which, changed, now)
     }
 
-    /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
-    /// rendering.
+    /// Returns the latest rendering, or renders again if it is too old, or older than the change at `changed`. Concurrent
+    /// requests wait for the same rendering.
     pub(super) fn get<E>(
         &self,
         which: Representation,
+        changed: Moment,
         now: Moment,
         render: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
         let Some(rendered) = self.buffer(which) else { return render().map(Bytes::from) };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
+        if let Some(bytes) = self.recent(rendered.as_ref(), which, changed, now) {
             return Ok(bytes);
         }
         // Drops spare capacity: the buffer lives until the last client has received it.
@@ -122,9 +123,15 @@ impl SharedAnswers {
         self.rendered.iter().find(|(own, _)| *own == which).map(|(_, rendered)| rendered)
     }
 
-    fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
+    fn recent(
+        &self,
+        rendered: Option<&Rendered>,
+        which: Representation,
+        changed: Moment,
+        now: Moment,
+    ) -> Option<Bytes> {
         let every = if which == Representation::Drain { DRAIN_EVERY } else { self.every };
-        let recent = rendered.filter(|rendered| now.since(rendered.at) < every)?;
+        let recent = rendered.filter(|rendered| now.since(rendered.at) < every && rendered.at > changed)?;
         Some(recent.bytes.clone())
     }
 }
@@ -141,7 +148,7 @@ mod tests {
         let mut count = 0_u8;
         let mut at = |ms| {
             let now = Moment::from_start(Duration::from_millis(ms));
-            let rendered = shared.get(which, now, || {
+            let rendered = shared.get(which, Moment::default(), now, || {
                 count += 1;
                 Ok::<_, Infallible>(vec![count])
             });
@@ -153,11 +160,24 @@ mod tests {
     }
 
     #[test]
+    fn a_rendering_from_before_a_change_does_not_count() {
+        let (shared, which) = (SharedAnswers::default(), Representation::Status { pretty: false });
+        let at = |ms| Moment::from_start(Duration::from_millis(ms));
+        let get = |changed, now, byte| {
+            shared.get(which, at(changed), at(now), || Ok::<_, Infallible>(vec![byte])).unwrap()[0]
+        };
+        assert_eq!([get(1, 5000, 1), get(1, 5001, 2), get(5002, 5003, 3), get(5002, 5004, 4)], [1, 1, 3, 3]);
+        assert_eq!(get(5003, 5005, 5), 5, "the change may have come after it");
+        assert!(shared.latest(which, at(5005), at(5006)).is_none());
+    }
+
+    #[test]
     fn a_failed_rendering_is_not_kept() {
         let shared = SharedAnswers::default();
         let which = Representation::Metrics(Format::Prometheus);
-        assert!(shared.get(which, Moment::default(), || Err(())).is_err());
-        assert_eq!(shared.get(which, Moment::default(), || Ok::<_, ()>(vec![1])).unwrap(), [1].as_slice());
+        let never = Moment::default();
+        assert!(shared.get(which, never, never, || Err(())).is_err());
+        assert_eq!(shared.get(which, never, never, || Ok::<_, ()>(vec![1])).unwrap(), [1].as_slice());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The metric families of the board and of the probers. They are read at scrape time, so they can't drift.
 
 use super::counters::MAX_REASON_CHARS;
-use crate::probers::Probers;
+use crate::reading::Reader;
+use nodegate_agent_api::{ProberRecord, ServiceStatus, Standing};
 use nodegate_readiness::board::why;
-use nodegate_readiness::probers::{ProberRecord, ServiceStatus, Standing};
-use nodegate_readiness::{Board, CheckId, Moment, Reason, Timeline, Verdict};
+use nodegate_readiness::{CheckId, Moment, Reason, Timeline, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeMetric, MetricEncoder,
@@ -21,10 +21,8 @@ use std::time::Duration;
 const STRANGERS: usize = 32;
 
 pub(crate) struct StateCollector {
-    pub(crate) board: Arc<Board>,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) timeline: Timeline,
-    pub(crate) probers: Arc<Probers>,
-    pub(crate) version: &'static str,
 }
 
 type Encoded = Result<(), fmt::Error>;
@@ -42,7 +40,7 @@ impl Collector for StateCollector {
 impl StateCollector {
     /// Encodes at most one series of `out`: the one of the check that decides.
     fn verdict(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let decided = self.board.node_name().map(|_| why(&self.board.default_reports(now)));
+        let decided = self.reader.board.node_name().map(|_| why(&self.reader.board.default_reports(now)));
         let verdict = decided.as_ref().map(|(verdict, _)| *verdict);
         let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured.";
         gauge(encoder, "verdict", help, each_verdict(verdict))?;
@@ -54,13 +52,13 @@ impl StateCollector {
     }
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let freshness = self.board.freshness(now);
+        let freshness = self.reader.board.freshness(now);
         let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
         seconds(encoder, "cache_age", help, freshness.age.map(alone))?;
         let help = "1 while the cache cannot be trusted.";
         gauge(encoder, "cache_stale", help, [alone(u64::from(freshness.stale))])?;
         let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
-        let known = self.board.last_known(now).into_iter();
+        let known = self.reader.board.last_known(now).into_iter();
         gauge(
             encoder,
             "last_known_verdict",
@@ -68,26 +66,26 @@ impl StateCollector {
             known.flat_map(|known| each_verdict(Some(known.verdict))),
         )?;
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
-        gauge(encoder, "unconfirmed", help, [alone(u64::from(self.board.unconfirmed(now)))])?;
+        gauge(encoder, "unconfirmed", help, [alone(u64::from(self.reader.board.unconfirmed(now)))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
-        let unreachable = u64::from(self.board.kubelet_unreachable(now).is_some());
+        let unreachable = u64::from(self.reader.board.kubelet_unreachable(now).is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
-        let Some(host) = self.board.published().state.host else { return Ok(()) };
+        let Some(host) = self.reader.board.published().state.host else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
         gauge(encoder, "shutdown_lock", help, [alone(u64::from(host.lock))])
     }
 
     /// Encodes the checks that have a result; the others do not run.
     fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let (board, published) = (&self.board, self.board.published());
+        let (board, published) = (&self.reader.board, self.reader.board.published());
         let catalog = board.catalog();
         let result = |id: CheckId| published.state.local_result(id);
         let active = || catalog.ids().filter(|id| catalog.local(*id).is_none() || result(*id).is_some());
 
         let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
         let passed = active().map(|id| {
-            let configured = catalog.is_configured(id) || self.probers.name_check(id, now);
+            let configured = catalog.is_configured(id) || self.reader.probers.name_check(id, now);
             let labels =
                 [("check", catalog.name(id)), ("configured", if configured { "true" } else { "false" })];
             (labels, u64::from(board.report(id, now).outcome.passed()))
@@ -113,15 +111,13 @@ impl StateCollector {
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
     fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let (status, _) = self.probers.status(&self.board, self.version, now);
-        let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
-        let shown = shown(&status.probers, self.probers.balancers_are_named());
+        let status = self.reader.read(now).status;
+        let shown = shown(&status.probers, self.reader.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
-        gauge(encoder, "probers", help, [alone(status.acknowledged_of().1)])?;
+        gauge(encoder, "probers", help, [alone(status.drain.probers)])?;
         let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
-        let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
-        gauge(encoder, "probers_without_drains", help, [alone(blind)])?;
+        gauge(encoder, "probers_without_drains", help, [alone(status.drain.cant_see_drains.len())])?;
         let help = "Time since the last probe of each regular prober; a prober in --balancers is kept for an hour after it is gone.";
         let age = shown.iter().map(|prober| (labels(prober), Duration::from_millis(prober.last_ms)));
         seconds(encoder, "prober_age", help, age)?;
@@ -135,7 +131,7 @@ impl StateCollector {
         };
         gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
         let help = "Probe requests that found no slot in the table of probers.";
-        counter(encoder, "prober_overflows", help, overflows)
+        counter(encoder, "prober_overflows", help, status.drain.overflows)
     }
 }
 

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 /// names.
 pub(crate) fn registry(state: StateCollector, metrics: &Metrics, revision: Option<&'static str>) -> Registry {
     let mut all = Registry::default();
-    let version = Some(("version", state.version));
+    let version = Some(("version", state.reader.version));
     let build = version.into_iter().chain(revision.map(|revision| ("revision", revision)));
     let build = Info::new(build.collect::<Vec<_>>());
     let own = all.sub_registry_with_prefix("nodegate");

@@ -5,10 +5,9 @@ mod tests;
 
 use askama::Template;
 use askama::filters::{Escaper, Html, Safe};
-use nodegate_agent_client::sentence;
+use nodegate_agent_api::{ProberRecord, Standing, Status};
+use nodegate_agent_client::{acknowledgement, sentence};
 use nodegate_program::sanitize;
-use nodegate_readiness::probers::{self, DrainStatus, ProberRecord, Standing};
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt;
 use std::time::Duration;
@@ -70,14 +69,15 @@ impl Page<'_> {
     /// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
     fn is_guess(&self) -> bool {
         let against_ready = self.status.unconfirmed || self.status.not_ready_pending.is_some();
-        (self.status.rests_on_stale_cache() || against_ready) && self.status.verdict.is_some()
+        (self.status.is_based_on_stale_cache() || against_ready) && self.status.verdict.is_some()
     }
 
     fn since(&self, unix_ms: u64) -> Age {
         self.wall.saturating_sub(unix_ms).age()
     }
 
-    fn steps(&self, drain: &DrainStatus, verdict: Verdict) -> [Step; 3] {
+    fn steps(&self, verdict: Verdict) -> [Step; 3] {
+        let drain = &self.status.drain;
         let is_ready = verdict == Verdict::Ready;
         let step = |come, word| {
             let (class, sign) = match come {
@@ -88,10 +88,10 @@ impl Page<'_> {
             Look { word, class, sign }
         };
         let (word, pool) = if is_ready { ("In", "the pool") } else { ("Out", "of the pool") };
-        let sure = (!self.status.rests_on_stale_cache()).then_some(true);
+        let sure = (!self.status.is_based_on_stale_cache()).then_some(true);
         // Keeps the number and its unit on one line.
         let since = drain.since_ms.age().to_string().replace(' ', "\u{a0}");
-        let acknowledged = match self.status.acknowledged_of() {
+        let acknowledged = match (drain.acknowledged_probers, drain.probers) {
             (_, 0) => "no regular prober".to_owned(),
             (acknowledged, of) => format!("{acknowledged} of {of} balancers"),
         };
@@ -139,9 +139,9 @@ fn acknowledged(prober: &ProberRecord) -> Look {
 }
 
 /// Returns what the operator should know of a prober.
-fn remark<'a>(prober: &ProberRecord, drain: &'a DrainStatus) -> Option<&'a str> {
+fn remark<'a>(prober: &ProberRecord, status: &'a Status) -> Option<&'a str> {
     let who = prober.who();
-    let mut waiting_for = drain.waiting_for.iter();
+    let mut waiting_for = status.drain.waiting_for.iter();
     match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
         _ if prober.misses_drains() => Some("can't see drains: a drain does not change this answer"),
         _ if !prober.drainable => Some("a drain does not change this answer"),

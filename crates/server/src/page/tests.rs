@@ -1,6 +1,6 @@
 use super::*;
-use nodegate_readiness::probers::{AckSettings, GivenAnswer, HaproxyReport, ProbeHistory, Traffic};
-use nodegate_readiness::status::{CacheStatus, CheckStatus};
+use nodegate_agent_api::{CacheStatus, CheckStatus, DrainStatus, HaproxyReport, Traffic, WaitingFor};
+use nodegate_readiness::probers::{GivenAnswer, ProbeHistory};
 use nodegate_readiness::{LastKnown, Moment, Reason};
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberR
     let (turned, at) = (301 - times, |second| Moment::from_start(SECOND * second));
     let asked = (1..=300).fold(ProbeHistory::first(given(before), Moment::default()), |asked, second| {
         let verdict = if second < turned { before } else { verdict };
-        asked.again(given(verdict), at(turned).into(), at(second))
+        asked.again(given(verdict), at(turned), at(second))
     });
     let address: IpAddr = address.parse().unwrap();
     ProberRecord::new(address, request.to_owned(), true, &asked, now())
@@ -45,12 +45,38 @@ fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
         age_ms: Some(100),
         error: None,
     });
-    let status =
-        Status { verdict: Some(Verdict::Draining), reason: Some(Reason::new("Unschedulable")), ..status() };
-    status.with_probers(
-        probers,
-        DrainStatus { traffic, ..DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, AckSettings::default()) },
-    )
+    let is_awaited = |prober: &ProberRecord| prober.is_waited_for();
+    let knows = |prober: &ProberRecord| prober.verdict != Verdict::Ready && prober.in_a_row > 3;
+    let (awaited, known): (Vec<_>, Vec<_>) = (
+        probers.iter().filter(|prober| is_awaited(prober)).collect(),
+        probers.iter().map(|prober| is_awaited(prober).then(|| knows(prober))).collect(),
+    );
+    let blind = probers.iter().filter(|prober| prober.misses_drains());
+    let missing = awaited.iter().filter(|prober| !knows(prober)).map(|prober| WaitingFor {
+        prober: prober.who(),
+        request: prober.request.clone(),
+        why: format!("got it {} of 4 times, probes every 1 s", prober.in_a_row),
+    });
+    let acknowledged = (!awaited.is_empty()).then(|| awaited.iter().all(|prober| knows(prober)));
+    let drain = DrainStatus {
+        acknowledged,
+        acknowledged_ready: Some(false),
+        released: established.filter(|_| acknowledged == Some(true)).map(|left| left == 0),
+        released_not_known: (established.is_none() && acknowledged == Some(true))
+            .then(|| "no counter".to_owned()),
+        acknowledged_probers: awaited.iter().filter(|prober| knows(prober)).count(),
+        probers: awaited.len(),
+        waiting_for: missing.collect(),
+        cant_see_drains: blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect(),
+        not_known: acknowledged.is_none().then(|| "no balancer probes this agent regularly".to_owned()),
+        since_ms: 8000,
+        traffic,
+        ..DrainStatus::default()
+    };
+    let probers = probers.into_iter().zip(known);
+    let probers = probers.map(|(prober, acknowledged)| ProberRecord { acknowledged, ..prober }).collect();
+    let (verdict, reason) = (Some(Verdict::Draining), Some(Reason::new("Unschedulable")));
+    Status { verdict, reason, probers, drain, ..status() }
 }
 
 fn holds(status: &Status, parts: &[&str]) {
@@ -104,7 +130,7 @@ fn the_steps_go_as_far_as_is_known() {
         &["?</span> Acknowledged</b><span>no regular prober", "The acknowledgement is unknown: no balancer"],
     );
     assert!(!page(&unprobed).contains("<table class=\"probers\">"));
-    let back = Status { verdict: Some(Verdict::Ready), ..draining(acknowledged(), Some(7)) }.judged();
+    let back = Status { verdict: Some(Verdict::Ready), ..draining(acknowledged(), Some(7)) };
     holds(
         &back,
         &[
@@ -120,7 +146,8 @@ fn a_guess_is_not_called_acknowledged() {
     let mut stale = draining(vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)], Some(0));
     stale.cache.stale = true;
     stale.last_known = Some(LastKnown { verdict: Verdict::Draining, reason: None });
-    let stale = stale.judged();
+    (stale.drain.acknowledged, stale.probers[0].acknowledged) = (None, None);
+    stale.drain.not_known = Some("the cache is stale: the verdict may be a guess".to_owned());
     holds(
         &stale,
         &[
@@ -168,7 +195,7 @@ fn nothing_that_a_prober_sends_is_markup() {
     hostile.haproxy.as_mut().unwrap().state = Some(evil.to_owned());
     let gone = ProberRecord { standing: Standing::Gone, ..hostile.clone() };
     let mut status = draining(vec![hostile, gone], None);
-    let drain = status.drain.as_mut().unwrap();
+    let drain = &mut status.drain;
     (drain.not_known, drain.released_not_known) = (Some(evil.to_owned()), Some(evil.to_owned()));
     for waiting in &mut drain.waiting_for {
         evil.clone_into(&mut waiting.why);

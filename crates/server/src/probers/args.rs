@@ -1,11 +1,18 @@
 //! The settings of the probers.
 
 use super::ProberSettings;
-use nodegate_agent_client::{INTERVAL, PROBERS, TIMES};
 use nodegate_http::Networks;
 use nodegate_program::{duration, number};
 use nodegate_readiness::probers::{AckSettings, FALL, RISE};
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+/// What the number of answers in a row accepts.
+const TIMES: &str = "takes a number from 1 to 1000";
+/// What the number of probers accepts.
+const PROBERS: &str = "takes a number from 1 to 256";
+/// The range of load balancers' intervals.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
 
 /// The clients that count as probers, and when one of them has acknowledged.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,17 +11,15 @@ mod tests;
 
 pub use args::ProberArgs;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
+pub(crate) use prober::Prober;
 
 use self::probe_request::{ParsedRequest, parse_shown};
-use self::prober::{Prober, ProberId, RecordedAnswer, ServerReport};
+use self::prober::{ProberId, RecordedAnswer, ServerReport};
 use self::replacement::Rules;
 use self::table::Table;
+use nodegate_agent_api::{AckSettings, ProberRecord, Standing, Traffic};
 use nodegate_http::{KnownClients, Networks};
-use nodegate_readiness::probers::{
-    AckSettings, DrainStatus, GivenAnswer, Handover, PoolChangeTimes, ProbeHistory, ProberRecord,
-    ServerState, Standing, Traffic,
-};
-use nodegate_readiness::status::Status;
+use nodegate_readiness::probers::{GivenAnswer, Handover, ProbeHistory, ProberKind, ServerState};
 use nodegate_readiness::{Board, CheckId, Moment};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -58,7 +56,7 @@ pub(crate) struct Probers {
     hasher: RandomState,
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
-    settings: ProberSettings,
+    pub(crate) settings: ProberSettings,
     /// The balancers, as far as they are known.
     pub(crate) known: KnownClients,
     /// Notified after each recorded probe.
@@ -81,12 +79,10 @@ impl Tables {
     /// Returns the table for a probe request, and the rules for its slots. A prober that is only shown takes no
     /// slot of one that counts, and one that probes a Service no slot of one that probes the node.
     fn of(&mut self, request: &ParsedRequest) -> (&mut Table, Rules) {
-        if request.of_service {
-            (&mut self.services, Rules::SERVICES)
-        } else if request.drainable {
-            (&mut self.counted, Rules::STRANGERS)
-        } else {
-            (&mut self.shown_only, Rules::STRANGERS)
+        match request.kind {
+            ProberKind::Node { .. } => (&mut self.counted, Rules::STRANGERS),
+            ProberKind::Service { .. } => (&mut self.services, Rules::SERVICES),
+            ProberKind::Other => (&mut self.shown_only, Rules::STRANGERS),
         }
     }
 
@@ -105,6 +101,15 @@ impl Tables {
         }
         chosen.into_iter().collect()
     }
+}
+
+/// Since when every prober has been recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listening {
+    /// The start of this agent or its predecessor, or the last time at which there were too many.
+    pub(crate) since: Moment,
+    /// The number of probes from probers that had no slot.
+    pub(crate) overflows: u64,
 }
 
 /// The settings of the probers.
@@ -136,16 +141,14 @@ impl Probers {
         if !self.settings.balancers.contains(request.peer) {
             return;
         }
-        let (changed, now) = (date(board.last_pool_change()), date(now));
-        let changes = match request.target {
-            RequestTarget::Service { changed: of_service, .. } => {
-                PoolChangeTimes { node: changed, latest: changed.max(date(of_service)) }
-            }
-            _ => changed.into(),
+        let (signal, now) = (date(board.last_signal()), date(now));
+        let changed = match request.target {
+            RequestTarget::Service { changed, .. } => signal.max(date(changed)),
+            _ => signal,
         };
         let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
-        let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changes, now });
+        let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changed, now });
         let is_known = {
             let mut tables = self.tables();
             if tables.chosen.is_none_or(|chosen| now.since(chosen) >= KNOWN_FOR)
@@ -227,48 +230,24 @@ impl Probers {
         !self.settings.balancers.is_everybody()
     }
 
-    /// Returns the whole status as of `now`, and the time since the last flip.
-    pub(crate) fn status(&self, board: &Board, version: &'static str, now: Moment) -> (Status, Duration) {
-        // Read before the board, so that no prober has heard more than the board says.
-        let probers = self.probers();
-        board.read(now, nodegate_clock::wall(), |board| {
-            let now = board.now();
-            let (probers, drain) = (records(&probers, now), self.drain(board, now));
-            let mut status = Status::of(board, version);
-            for service in status.services.iter_mut().filter_map(|service| service.drain.as_mut()) {
-                let changed = Duration::from_millis(service.since_ms);
-                *service = self.drain_of(|tables| &tables.services, changed, board, now);
-            }
-            (status.with_probers(probers, drain), now.since(board.flipped()))
-        })
+    /// Returns the remembered probers, sorted by address and probe request.
+    pub(crate) fn remembered(&self, now: Moment) -> Vec<Prober> {
+        let mut remembered: Vec<_> = {
+            let Tables { counted, shown_only, services, .. } = &*self.tables();
+            let probers = [counted, shown_only, services].into_iter().flat_map(Table::probers);
+            probers.filter(|prober| !has_expired(&prober.history, date(now))).cloned().collect()
+        };
+        remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
+        remembered
     }
 
-    fn probers(&self) -> Vec<Prober> {
-        let Tables { counted, shown_only, services, .. } = &*self.tables();
-        [counted, shown_only, services].into_iter().flat_map(Table::probers).cloned().collect()
-    }
-
-    /// Returns the observed facts of a drain of the node, without a judgement.
-    fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
-        let traffic = self.settings.traffic.as_ref().map(|counted| counted());
-        let balancers = self.settings.balancers.parts();
-        let changed = now.since(board.last_pool_change());
-        DrainStatus { balancers, traffic, ..self.drain_of(|tables| &tables.counted, changed, board, now) }
-    }
-
-    /// Returns what the probers in a table show of a pool change `changed` ago.
-    fn drain_of(
-        &self,
-        table: fn(&Tables) -> &Table,
-        changed: Duration,
-        board: &Board,
-        now: Moment,
-    ) -> DrainStatus {
+    /// Returns since when every prober of the node, or else of the Services, has been recorded.
+    pub(crate) fn listening(&self, of_node: bool, board: &Board, now: Moment) -> Listening {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
-        let Table { overflows, overflown, .. } = *table(&self.tables());
-        let listening = overflown.map_or(since, |overflown| overflown.max(since));
-        DrainStatus::unjudged(changed, date(now).since(listening), overflows, self.settings.acknowledged)
+        let tables = self.tables();
+        let Table { overflows, overflown, .. } = if of_node { &tables.counted } else { &tables.services };
+        Listening { since: overflown.map_or(since, |overflown| overflown.max(since)), overflows: *overflows }
     }
 
     /// Returns true if a regular or silent prober names this check.
@@ -281,15 +260,6 @@ impl Probers {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns all remembered probers, sorted by address and probe request.
-fn records(probers: &[Prober], now: Moment) -> Vec<ProberRecord> {
-    let now = date(now);
-    let remembered = probers.iter().filter(|prober| !has_expired(&prober.history, now));
-    let mut records: Vec<_> = remembered.map(|prober| prober.to_record(now)).collect();
-    records.sort_by_cached_key(|record| (record.address, record.request.clone(), record.who()));
-    records
 }
 
 /// Returns the prober as this agent would have recorded it; `None` if it would not have.
@@ -305,7 +275,7 @@ fn taken_over(prober: &ProberRecord, board: &Board, now: Moment) -> Option<Probe
 }
 
 /// Converts a moment to the clock of this module.
-fn date(moment: Moment) -> Moment {
+pub(crate) fn date(moment: Moment) -> Moment {
     moment.plus(CLOCK_OFFSET)
 }
 

@@ -1,9 +1,9 @@
 //! Probe requests, normalized so that all spellings of a request are equal.
 
-use crate::route::Route;
+use crate::route::{Route, service_of};
 use http::Method;
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::probers::AGENT_CHECK;
+use nodegate_readiness::probers::{AGENT_CHECK, ProberKind};
 use nodegate_readiness::{Board, CheckId, CheckRef, Moment, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::hash::Hasher;
@@ -59,10 +59,7 @@ pub(crate) enum RequestTarget<'a> {
 pub(super) struct ParsedRequest {
     /// The normalized text, equal for all spellings.
     pub(super) text: String,
-    /// True if a drain changes the answer.
-    pub(super) drainable: bool,
-    /// True if the answer is about a Service.
-    pub(super) of_service: bool,
+    pub(super) kind: ProberKind,
     pub(super) checks: Vec<CheckId>,
 }
 
@@ -95,12 +92,8 @@ impl RequestTarget<'_> {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Page { is_head } => {
-                return ParsedRequest {
-                    text: page(*is_head).to_owned(),
-                    drainable: false,
-                    of_service: false,
-                    checks: Vec::new(),
-                };
+                let text = page(*is_head).to_owned();
+                return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
             Self::Http { path, query } | Self::Service { path, query, .. } => {
                 (*path, Query::parse(query, board.catalog()).unwrap_or_default())
@@ -108,10 +101,15 @@ impl RequestTarget<'_> {
         };
         let of_service = matches!(self, Self::Service { .. });
         let checks: Vec<_> = if of_service { Vec::new() } else { query.known().collect() };
-        let drainable = match of_service {
-            true => query.drain.is_some(),
-            false if query.checks.is_empty() => depends_on_node(board, board.default_checks()),
-            false => depends_on_node(board, checks.iter().copied()),
+        let (sees_drains, ignores_label) = (query.drain.is_some(), query.excluded);
+        let kind = if of_service {
+            let index =
+                service_of(path).and_then(|(namespace, name)| board.catalog().service(namespace, name));
+            index.map_or(ProberKind::Other, |index| ProberKind::Service { index, sees_drains, ignores_label })
+        } else if query.checks.is_empty() {
+            kind_of(board, board.default_checks(), ignores_label)
+        } else {
+            kind_of(board, checks.iter().copied(), ignores_label)
         };
         let names = query.checks.iter().filter(|_| !of_service).map(|check| match check {
             CheckRef::Known(id) => board.catalog().name(*id),
@@ -119,11 +117,12 @@ impl RequestTarget<'_> {
         });
         let names: Vec<_> = names.map(shown).collect();
         let check = (!names.is_empty()).then(|| format!("check={}", names.join(",")));
-        let parameters: Vec<_> =
-            check.into_iter().chain(query.drain.map(|code| format!("drain={code}"))).collect();
+        let drain = query.drain.map(|code| format!("drain={code}"));
+        let excluded = query.excluded.then(|| "excluded=200".to_owned());
+        let parameters: Vec<_> = check.into_iter().chain(drain).chain(excluded).collect();
         let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { shown(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
-        ParsedRequest { text: cut(text), drainable, of_service, checks }
+        ParsedRequest { text: cut(text), kind, checks }
     }
 }
 
@@ -158,14 +157,17 @@ fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = String::from_utf8_lossy(line.get(..MOST_OF_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", shown(&line)) };
-    let drainable = depends_on_node(board, board.default_checks());
-    ParsedRequest { text, drainable, of_service: false, checks: Vec::new() }
+    ParsedRequest { text, kind: kind_of(board, board.default_checks(), false), checks: Vec::new() }
 }
 
-/// Returns true if one of the checks is `node_ready`, the only check that drains change.
-fn depends_on_node(board: &Board, mut checks: impl Iterator<Item = CheckId>) -> bool {
+/// Returns the kind of a prober of these checks; `node_ready` is the only one that drains change.
+fn kind_of(board: &Board, mut checks: impl Iterator<Item = CheckId>, ignores_label: bool) -> ProberKind {
     let node_ready = board.catalog().find(NODE_READY);
-    checks.any(|id| Some(id) == node_ready)
+    if checks.any(|id| Some(id) == node_ready) {
+        ProberKind::Node { ignores_label }
+    } else {
+        ProberKind::Other
+    }
 }
 
 /// Escapes foreign text into harmless characters.

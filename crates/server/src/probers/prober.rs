@@ -4,7 +4,7 @@ use super::has_expired;
 use super::probe_request::ParsedRequest;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{
-    GivenAnswer, HaproxyReport, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState,
+    GivenAnswer, HaproxyReport, ProbeHistory, ProberKind, ProberRecord, ServerState,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +22,11 @@ impl ProberId {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
         Self { address: address.to_canonical(), request, haproxy }
     }
+
+    /// Returns the key of its order among others.
+    pub(super) fn order(&self) -> impl Ord + '_ {
+        (self.address, &self.request.text, &self.haproxy)
+    }
 }
 
 /// HAProxy's report about its server.
@@ -36,33 +41,39 @@ pub(super) struct ServerReport {
 pub(super) struct RecordedAnswer {
     pub(super) given: GivenAnswer,
     pub(super) report: Option<ServerReport>,
-    pub(super) changes: PoolChangeTimes,
+    /// The time of the latest change that the answer may follow.
+    pub(super) changed: Moment,
     pub(super) now: Moment,
 }
 
 /// A prober with its record.
 #[derive(Clone, Debug)]
-pub(super) struct Prober {
+pub(crate) struct Prober {
     pub(super) name: Arc<ProberId>,
     pub(super) on_this_node: bool,
-    pub(super) history: ProbeHistory,
+    pub(crate) history: ProbeHistory,
     pub(super) report: ServerReport,
 }
 
 impl Prober {
     pub(super) fn record_answer(&mut self, answer: &RecordedAnswer) {
-        let RecordedAnswer { given, report, changes, now } = *answer;
+        let RecordedAnswer { given, report, changed, now } = *answer;
         self.history = if has_expired(&self.history, now) {
             ProbeHistory::first(given, now)
         } else {
-            self.history.again(given, changes, now)
+            self.history.again(given, changed, now)
         };
         self.report = report.unwrap_or(self.report);
     }
 
-    pub(super) fn to_record(&self, now: Moment) -> ProberRecord {
-        let ParsedRequest { text, drainable, .. } = &self.name.request;
-        let mut record = ProberRecord::new(self.name.address, text.clone(), *drainable, &self.history, now);
+    pub(crate) fn kind(&self) -> ProberKind {
+        self.name.request.kind
+    }
+
+    pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
+        let ParsedRequest { text, kind, .. } = &self.name.request;
+        let sees_drains = kind.sees_drains();
+        let mut record = ProberRecord::new(self.name.address, text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),

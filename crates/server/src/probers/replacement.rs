@@ -38,6 +38,15 @@ pub(super) struct Slot {
     pub(super) evicts_possible_balancer: bool,
 }
 
+/// Why there is no slot for a new prober.
+#[derive(Debug)]
+pub(super) enum NoSlot {
+    /// Its client has all that one may have, and all are of regular probers.
+    Surplus,
+    /// Every slot is that of a regular prober.
+    Full,
+}
+
 /// Returns the best slot: a free one, else that of the least important prober.
 pub(super) fn slot_for(
     name: &ProberId,
@@ -45,22 +54,25 @@ pub(super) fn slot_for(
     most: usize,
     rules: Rules,
     now: Moment,
-) -> Option<Slot> {
+) -> Result<Slot, NoSlot> {
     let client = client_key(name.address);
     let own = || probers.iter().filter(|(_, other)| client_key(other.name.address) == client);
     let requests: BTreeSet<_> = own().map(|(_, own)| own.name.request.text.as_str()).collect();
     let many = own().count() >= rules.slots
         || (requests.len() >= rules.requests && !requests.contains(name.request.text.as_str()));
     if many {
-        return lowest_ranked(own(), now);
+        // The surplus of one address is its own affair.
+        let slot = lowest_ranked(own(), now).ok_or(NoSlot::Surplus)?;
+        return Ok(Slot { evicts_possible_balancer: false, ..slot });
     }
     if probers.len() < most {
-        return Some(Slot::default());
+        return Ok(Slot::default());
     }
-    lowest_ranked(probers.iter(), now).or_else(|| {
+    let beyond = || {
         let key = beyond_its_share(probers, rules)?;
         Some(Slot { evicts: Some(key), evicts_possible_balancer: true })
-    })
+    };
+    lowest_ranked(probers.iter(), now).or_else(beyond).ok_or(NoSlot::Full)
 }
 
 /// Returns the slot of the least important prober, unless all are regular.

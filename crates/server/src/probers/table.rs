@@ -2,7 +2,7 @@
 
 use super::has_expired;
 use super::prober::{Prober, ProberId, RecordedAnswer};
-use super::replacement::{self, Rules};
+use super::replacement::{self, NoSlot, Rules};
 use nodegate_readiness::probers::ProbeHistory;
 use nodegate_readiness::{CheckId, Moment};
 use std::collections::BTreeMap;
@@ -70,15 +70,20 @@ impl Table {
     fn make_room(&mut self, name: &ProberId, rules: Rules, now: Moment) -> bool {
         self.probers.retain(|_, prober| !has_expired(&prober.history, now));
         let slot = replacement::slot_for(name, &self.probers, self.most, rules, now);
-        if slot.as_ref().is_none_or(|slot| slot.evicts_possible_balancer) {
+        let overflows = match &slot {
+            Ok(slot) => slot.evicts_possible_balancer,
+            Err(NoSlot::Surplus) => false,
+            Err(NoSlot::Full) => true,
+        };
+        if overflows {
             self.overflows += 1;
             self.overflown = self.overflown.max(Some(now));
         }
-        if let Some(key) = slot.as_ref().and_then(|slot| slot.evicts) {
+        if let Some(key) = slot.as_ref().ok().and_then(|slot| slot.evicts) {
             self.probers.remove(&key);
         }
         debug_assert!(self.probers.len() <= self.most);
-        slot.is_some()
+        slot.is_ok()
     }
 
     pub(super) fn probers(&self) -> impl Iterator<Item = &Prober> {

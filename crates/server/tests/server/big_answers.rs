@@ -1,6 +1,6 @@
 //! The big answers; a stranger must not get as many as it likes.
 
-use crate::scenario::{Client, Running, Scenario};
+use crate::scenario::{Client, Running, Scenario, cordoned};
 use nodegate_server::{Limits, PortSharing, ServeOptions, bind};
 use nodegate_testbed::http::{self, TIMEOUT};
 use nodegate_testbed::until;
@@ -131,4 +131,14 @@ fn drain_json_takes_no_thread_of_the_pool() {
     assert_eq!(waits.last_response().status, 200);
     drop(stop);
     server.join().unwrap();
+}
+
+/// `kubectl cordon` and a look at the node: the shared answer must not be older than the flip.
+#[test]
+fn the_status_is_never_older_than_the_verdict() {
+    let server = Scenario { render_every: Duration::from_mins(1), ..Scenario::default() }.serve();
+    let verdict = || server.get("/status.json").json()["verdict"].clone();
+    assert_eq!(verdict(), "ready");
+    server.set_node(cordoned());
+    assert_eq!((server.get("/health").status, verdict()), (503, "draining".into()));
 }

@@ -4,8 +4,7 @@
 use crate::scenario::{Scenario, World, cordoned, ready};
 use futures::FutureExt;
 use http::Request;
-use nodegate_readiness::probers::Standing;
-use nodegate_readiness::status::Status;
+use nodegate_agent_api::{Standing, Status};
 use nodegate_readiness::{Board, Moment, Node, NodeFacts};
 use nodegate_server::App;
 use proptest::prelude::*;
@@ -99,7 +98,7 @@ impl Rollout {
     fn acknowledged(&self) -> Option<bool> {
         let status = self.status();
         let service = status.services.iter().find(|service| service.service == SERVICE).unwrap();
-        service.drain.as_ref().unwrap().acknowledged
+        service.drain.acknowledged
     }
 
     /// Returns the time until the Service is acknowledged.
@@ -201,17 +200,13 @@ fn a_service_is_acknowledged_whatever_the_node_s_verdict_is() {
     rollout.pass(10_000);
     assert_eq!(rollout.acknowledged(), Some(false));
     assert_eq!(
-        rollout.status().drain.unwrap().acknowledged,
+        rollout.status().drain.acknowledged,
         Some(true),
         "only the one that sees drains is waited for"
     );
     rollout.endpoints(0);
     assert!((6000..=8100).contains(&rollout.until_acknowledged()));
-    assert_eq!(
-        rollout.status().drain.unwrap().acknowledged,
-        Some(true),
-        "a Service that goes does not undo that"
-    );
+    assert_eq!(rollout.status().drain.acknowledged, Some(true), "a Service that goes does not undo that");
 }
 
 /// Most nodes have no endpoint of a small Service.
@@ -221,11 +216,14 @@ fn a_node_comes_back_without_the_probers_of_services_that_have_no_endpoint_here(
     rollout.endpoints(0);
     rollout.node(cordoned());
     rollout.pass(200_000);
-    assert_eq!(rollout.status().drain.unwrap().acknowledged, Some(true));
+    assert_eq!(rollout.status().drain.acknowledged, Some(true));
     rollout.node(ready());
     rollout.pass(10_000);
     let status = rollout.status();
-    assert_eq!((status.acknowledged_of(), status.drain.unwrap().acknowledged_ready), ((1, 1), Some(true)));
+    assert_eq!(
+        (status.drain.acknowledged_probers, status.drain.probers, status.drain.acknowledged_ready),
+        (1, 1, Some(true))
+    );
 }
 
 #[test]
@@ -254,8 +252,8 @@ fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone
     };
     let overflows = |seconds| {
         let status = app.status(opened.plus(Duration::from_secs(seconds)));
-        let of_service = status.services[0].drain.as_ref().unwrap().overflows;
-        (status.drain.unwrap().overflows, of_service, status.probers.len())
+        let of_service = status.services[0].drain.overflows;
+        (status.drain.overflows, of_service, status.probers.len())
     };
     for second in [1, 6, 11] {
         ask(1, "/health", second);

@@ -11,10 +11,11 @@ use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment, LastKnownSources};
+use nodegate_agent_api::DrainStatus;
 use nodegate_kube_sim::Observed;
 use nodegate_local_checks::LocalChecks;
 use nodegate_node_watch::{Connector, Transitions};
-use nodegate_readiness::probers::{DrainStatus, Handover};
+use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Catalog, Moment, SavedFacts, Verdict};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
@@ -161,7 +162,7 @@ impl SimulatedAgent {
     /// Returns the drain status. The error says that the status contradicts itself: its verdict must take the
     /// node out exactly if `out` is true, and must be that of its last flip. An answer has no fields of two
     /// moments.
-    pub(crate) fn drain(&self, out: bool) -> Result<Option<DrainStatus>, String> {
+    pub(crate) fn drain(&self, out: bool) -> Result<DrainStatus, String> {
         let status = self.agent.app.status(self.now());
         let (verdict, flip) = (status.verdict, status.flips.first().map(|flip| flip.to));
         if verdict.is_some_and(|verdict| (verdict != Verdict::Ready) != out) {

@@ -2,7 +2,8 @@
 //! or without probers, and that the acknowledgement comes. `world.rs` calls it.
 
 use crate::oracle::KINDS;
-use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
+use nodegate_agent_api::DrainStatus;
+use nodegate_readiness::probers::{FALL, MOST_BETWEEN};
 use std::time::{Duration, Instant};
 
 /// The time after which an agent knows its probers: `MOST_BETWEEN`, and the same again for a prober that may
@@ -39,7 +40,7 @@ impl Balancer {
     /// two probes. `fresh` is whether the last answers were fresh.
     pub(crate) fn judge(
         &mut self,
-        drain: Option<&DrainStatus>,
+        drain: &DrainStatus,
         last_pool_change: Instant,
         fresh: bool,
     ) -> Result<bool, String> {
@@ -48,9 +49,9 @@ impl Balancer {
         let out = fresh && self.out_in_a_row.iter().all(|in_a_row| *in_a_row > 0);
         self.out_since = out.then(|| self.out_since.unwrap_or(now).max(last_pool_change));
         let out_for = self.out_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let acknowledged = drain.and_then(|drain| drain.acknowledged) == Some(true);
+        let acknowledged = drain.acknowledged == Some(true);
         if !acknowledged && listened > KNOWS_PROBERS + ACKNOWLEDGED_WITHIN && out_for > ACKNOWLEDGED_WITHIN {
-            let why = drain.map(|drain| (drain.acknowledged, &drain.not_known, &drain.waiting_for));
+            let why = (drain.acknowledged, &drain.not_known, &drain.waiting_for);
             return Err(format!(
                 "not acknowledged {:.1} s after the node left: {why:?}",
                 out_for.as_secs_f64()

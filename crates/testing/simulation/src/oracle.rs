@@ -26,10 +26,10 @@ pub(crate) struct ProbeKind {
     conditions: bool,
 }
 
-/// All kinds of probe requests.
+/// All kinds of probe requests. No node of the simulation has the exclusion label.
 pub(crate) const KINDS: [ProbeKind; 3] = [
     ProbeKind { request: "/health", drain: None, conditions: false },
-    ProbeKind { request: "/health?drain=404", drain: Some(404), conditions: false },
+    ProbeKind { request: "/health?drain=404&excluded=200", drain: Some(404), conditions: false },
     ProbeKind { request: "/health?check=node_ready,custom_conditions", drain: None, conditions: true },
 ];
 

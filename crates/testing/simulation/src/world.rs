@@ -266,11 +266,10 @@ impl RunningWorld {
         // sample is enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, last_pool_change) = (self.agent.drain(health_out)?, self.agent.last_pool_change());
-            if stale && drain.as_ref().and_then(|drain| drain.acknowledged) == Some(true) {
+            if stale && drain.acknowledged == Some(true) {
                 return Err("acknowledged, while the cache is stale".to_owned());
             }
-            self.report.acknowledged +=
-                u64::from(self.balancer.judge(drain.as_ref(), last_pool_change, fresh)?);
+            self.report.acknowledged += u64::from(self.balancer.judge(&drain, last_pool_change, fresh)?);
         }
         Ok(())
     }

@@ -17,11 +17,14 @@ pub struct StubServer {
 impl StubServer {
     /// Listens on a free port.
     pub fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
-        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), answer)
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), move |_, stream| answer(stream))
     }
 
-    /// Listens at an address that the caller has reserved.
-    pub fn start_at(address: SocketAddr, answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
+    /// Listens at an address that the caller has reserved. The function gets the head of the request, too.
+    pub fn start_at(
+        address: SocketAddr,
+        answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
@@ -35,8 +38,9 @@ impl StubServer {
                 asked.fetch_add(1, Ordering::SeqCst);
                 let (answer, last_request) = (answer.clone(), last_request.clone());
                 thread::spawn(move || {
-                    *last_request.lock().unwrap() = read_request(&mut stream);
-                    answer(&mut stream);
+                    let request = read_request(&mut stream);
+                    last_request.lock().unwrap().clone_from(&request);
+                    answer(&request, &mut stream);
                 });
             }
         });
@@ -116,7 +120,7 @@ impl Stub {
     pub fn start_at(address: SocketAddr, act: Act) -> Self {
         let act = Arc::new(Mutex::new(act));
         let current = act.clone();
-        let server = StubServer::start_at(address, move |stream| {
+        let server = StubServer::start_at(address, move |_, stream| {
             let act = current.lock().unwrap().clone();
             // The agent may have given up.
             match act {

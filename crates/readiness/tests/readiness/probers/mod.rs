@@ -4,5 +4,4 @@ mod acknowledgement;
 mod anything;
 mod handover;
 mod strangers;
-mod waiting;
 mod world;

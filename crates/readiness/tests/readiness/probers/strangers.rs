@@ -4,6 +4,7 @@
 use super::world::{Prober, World, balancer};
 use nodegate_readiness::probers::{AckSettings, FALL, Standing};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
@@ -133,8 +134,8 @@ fn four_probes_right_after_the_cordon_are_no_proof() {
         world.ask_as(0);
     }
     assert_eq!(world.acknowledged(), Some(false));
-    let why = &world.status().drain.unwrap().waiting_for[0].why;
-    assert!(why.contains(" times within ") && why.contains("which takes it 7 s by itself"), "{why}");
+    let progress = world.judge().awaited[0].1;
+    assert!(progress.had >= progress.of && progress.needs == Duration::from_secs(7), "{progress:?}");
 }
 
 /// A flood makes a slow balancer look like a fast one, and its pause like its end. The agent waits for it all
@@ -146,7 +147,7 @@ fn no_flood_makes_a_balancer_gone() {
     for _ in 0..1000 {
         world.ask_as(0);
     }
-    assert!(world.status().probers[0].interval_ms.unwrap() < 1000);
+    assert!(world.records()[0].interval_ms.unwrap() < 1000);
     world.stop(0);
     world.cordon(true);
     world.pass(100_000);
@@ -201,18 +202,18 @@ fn the_agents_settings_count() {
     world.pass(3 * MINUTE);
     world.cordon(true);
     world.pass(30_000);
-    let drain = world.status().drain.unwrap();
-    assert_eq!(drain.not_known.unwrap(), "1 of 2 required balancers probe regularly");
+    assert_eq!(world.not_known(), "too_few");
     world.settings.probers = None;
     world.cordon(false);
+    world.pass(30_000);
     world.cordon(true);
     // Six probes at an interval of two seconds.
     assert_eq!(world.until_acknowledged(60_000), Some(12_000));
     world.cordon(false);
     world.pass(9_900);
-    assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(false));
+    assert_eq!(world.acknowledged_ready(), Some(false));
     world.pass(100);
-    assert_eq!(world.status().drain.unwrap().acknowledged_ready, Some(true));
+    assert_eq!(world.acknowledged_ready(), Some(true));
 }
 
 /// The last probe of a balancer that pauses during the pool change does not tell when the next one comes.

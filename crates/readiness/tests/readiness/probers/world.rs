@@ -2,12 +2,11 @@
 
 use crate::board::{Scenario, node};
 use nodegate_readiness::probers::{
-    AckOverrides, AckSettings, Acknowledgement, DrainStatus, GivenAnswer, HaproxyReport, PoolChange,
-    ProbeHistory, ProberRecord, Standing, Traffic, acknowledged,
+    AckSettings, Acknowledgement, GivenAnswer, Judgement, PoolChange, ProbeHistory, ProberKind, ProberRecord,
+    Standing, Subject, SubjectKind, judge,
 };
-use nodegate_readiness::status::Status;
-use nodegate_readiness::{HostSignals, Moment, Reply, Verdict};
-use std::net::{IpAddr, Ipv4Addr};
+use nodegate_readiness::{HostSignals, Moment, Node, Reply, Verdict};
+use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
@@ -19,8 +18,7 @@ pub(crate) struct Prober {
     pub(crate) next_ms: u64,
     pub(crate) until_ms: u64,
     pub(crate) request: &'static str,
-    pub(crate) drainable: bool,
-    pub(crate) name: Option<&'static str>,
+    pub(crate) kind: ProberKind,
     pub(crate) asked: Option<ProbeHistory>,
     /// The variation of its interval in percent, as with HAProxy's `spread-checks`.
     pub(crate) spread: u64,
@@ -48,8 +46,7 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
         next_ms: u64::from(number) * 37 % every_ms,
         until_ms: u64::MAX,
         request: "/health",
-        drainable: true,
-        name: None,
+        kind: ProberKind::Node { ignores_label: false },
         asked: None,
         spread: 0,
         heard: 0,
@@ -64,10 +61,11 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     /// The last time at which the agent could not remember a prober.
     pub(crate) overflown_ms: Option<u64>,
-    pub(crate) traffic: Option<Traffic>,
     /// True if the API server is in contact.
     pub(crate) proof: bool,
     pub(crate) settings: AckSettings,
+    /// True with `--balancers`.
+    pub(crate) needs_probers: bool,
 }
 
 impl World {
@@ -79,9 +77,9 @@ impl World {
             // On a board, the very first moment means "never".
             now_ms: 1,
             overflown_ms: None,
-            traffic: None,
             proof: true,
             settings: AckSettings::default(),
+            needs_probers: false,
         }
     }
 
@@ -92,6 +90,11 @@ impl World {
     /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
         self.scenario.board.set_node(node(unschedulable), self.now(), WALL);
+    }
+
+    /// Sets the Node.
+    pub(crate) fn set(&self, node: Node) {
+        self.scenario.board.set_node(node, self.now(), WALL);
     }
 
     /// Has the host say this of its own shutdown.
@@ -143,13 +146,13 @@ impl World {
     /// Sends a probe from that prober's address with its probe request; returns true if the answer takes the
     /// node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
-        let (now, turned) = (self.now(), self.scenario.board.last_pool_change());
+        let (now, changed) = (self.now(), self.scenario.board.last_signal());
         let reply = self.answer(n);
         let given = GivenAnswer { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
             None => ProbeHistory::first(given, now),
-            Some(asked) => asked.again(given, turned.into(), now),
+            Some(asked) => asked.again(given, changed, now),
         });
         given.verdict != Verdict::Ready
     }
@@ -164,45 +167,64 @@ impl World {
         }
     }
 
-    fn record(&self, prober: &Prober) -> Option<ProberRecord> {
-        let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, prober.number));
-        let request = prober.request.to_owned();
-        let mut record =
-            ProberRecord::new(address, request, prober.drainable, prober.asked.as_ref()?, self.now());
-        record.haproxy = prober.name.map(|name| HaproxyReport {
-            node: "lb".to_owned(),
-            server: name.to_owned(),
-            state: None,
-            sessions: Some(7),
-        });
-        Some(record)
+    /// Returns the records of the probers, as the next agent gets them.
+    pub(crate) fn records(&self) -> Vec<ProberRecord> {
+        let record = |prober: &Prober| {
+            let address = Ipv4Addr::new(10, 0, 0, prober.number).into();
+            let (request, drainable) = (prober.request.to_owned(), prober.kind.sees_drains());
+            Some(ProberRecord::new(address, request, drainable, prober.asked.as_ref()?, self.now()))
+        };
+        self.probers.iter().filter_map(record).collect()
     }
 
-    /// Returns the agent's status as the next program parses it.
-    pub(crate) fn status(&self) -> Status {
-        serde_json::from_str(&serde_json::to_string(&self.judged()).unwrap()).unwrap()
-    }
-
-    fn judged(&self) -> Status {
-        let now = self.now();
-        let records = self.probers.iter().filter_map(|prober| self.record(prober)).collect();
+    /// Returns the time for which the agent has seen every prober.
+    pub(crate) fn listening_since(&self) -> Moment {
         let opened = self.scenario.board.opened().unwrap();
-        let overflown = self.overflown_ms.map(|ms| Moment::from_start(Duration::from_millis(ms)));
-        let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
-        let since = now.since(self.scenario.board.last_pool_change());
-        let overflows = u64::from(overflown.is_some());
-        let traffic = self.traffic.clone();
-        let drain =
-            DrainStatus { traffic, ..DrainStatus::unjudged(since, listening, overflows, self.settings) };
-        Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain)
+        self.overflown_ms.map_or(opened, |ms| opened.max(Moment::from_start(Duration::from_millis(ms))))
+    }
+
+    /// Judges the node. The indices in the judgement are those of the probers that have asked.
+    pub(crate) fn judge_by(&self, settings: &AckSettings) -> Judgement {
+        let (board, now) = (&self.scenario.board, self.now());
+        let asked = self.probers.iter().filter_map(|prober| Some((prober.kind, prober.asked?)));
+        let probers: Vec<_> = asked.collect();
+        let is_going_down = board.published().state.host.is_some_and(|host| host.shutdown);
+        let by_label_alone = board.is_out_by_label_alone(now);
+        let subject = Subject {
+            of: SubjectKind::Node { by_label_alone, services_out: &[], needs_probers: self.needs_probers },
+            verdict: Some(self.verdict()),
+            is_stale: board.freshness(now).stale && !is_going_down,
+            listening_since: self.listening_since(),
+            is_overflown: self.overflown_ms.is_some(),
+            probers: &probers,
+        };
+        judge(&subject, settings, now)
+    }
+
+    pub(crate) fn judge(&self) -> Judgement {
+        self.judge_by(&self.settings)
     }
 
     pub(crate) fn acknowledged(&self) -> Option<bool> {
-        self.judged().drain.unwrap().acknowledged
+        self.judge().is_acknowledged(PoolChange::Out)
     }
 
-    pub(crate) fn judge(&self, change: PoolChange, overrides: &AckOverrides) -> Acknowledgement {
-        acknowledged(&self.status(), change, overrides)
+    pub(crate) fn acknowledged_ready(&self) -> Option<bool> {
+        self.judge().is_acknowledged(PoolChange::Back)
+    }
+
+    /// Returns the word for why it is not known whether all have acknowledged.
+    pub(crate) fn not_known(&self) -> &'static str {
+        match self.judge().acknowledgement {
+            Acknowledgement::Unknown(unknown) => unknown.code(),
+            known => panic!("{known:?}"),
+        }
+    }
+
+    /// Returns the indices of the probers that have not acknowledged.
+    pub(crate) fn missing(&self) -> Vec<usize> {
+        let awaited = self.judge().awaited;
+        awaited.into_iter().filter(|(_, progress)| !progress.is_done()).map(|(index, _)| index).collect()
     }
 
     /// Lets time pass until all have acknowledged; returns the time that this took.
@@ -229,7 +251,12 @@ impl World {
         self.probers[n].next_ms = self.now_ms;
     }
 
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.judged().verdict
+    pub(crate) fn verdict(&self) -> Verdict {
+        nodegate_readiness::board::why(&self.scenario.board.default_reports(self.now())).0
+    }
+
+    /// Returns the time since the latest drain signal.
+    pub(crate) fn since_ms(&self) -> u128 {
+        self.now().since(self.scenario.board.last_signal()).as_millis()
     }
 }

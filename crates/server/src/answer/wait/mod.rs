@@ -1,24 +1,24 @@
 //! `/wait`: holds a request until the balancers have acknowledged, for `preStop` hooks and scripts. A waiting
-//! request is a future; one task judges for all of them.
+//! request is a future; one task reads the agent for all of them.
 
 mod wait_query;
-pub(super) mod waiters;
 
 use super::app::App;
 use super::body::AnswerBody;
 use super::respond::ResponseFuture;
-use super::response_head::ResponseHead;
+use super::response_head::{JSON, ResponseHead};
 use super::slots::Holder;
+use crate::reading::Reading;
 use crate::route::Route;
+use bytes::Bytes;
 use futures::future::Either;
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use ipnet::IpNet;
+use nodegate_agent_api::{Goal, WaitState};
 use nodegate_http::Client;
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
-use nodegate_readiness::probers::{Goal, WaitJudgement};
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wait_query::WaitQuery;
-use waiters::Judged;
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
@@ -37,10 +36,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// for long enough, the cache gets stale.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The answer where no balancer needs to acknowledge.
+/// The answer to a request that need not wait for a judgement.
 const IN_SERVICE: &str = "the node is not going out\n";
-/// The same for a Service.
-const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";
 
 impl App {
     /// Answers a request for `/wait`.
@@ -61,15 +58,15 @@ impl App {
             }
             Ok(asked) => asked,
         };
-        let of_node = asked.service.is_none();
+        let of_node = asked.service.is_none() && !asked.is_json;
         if of_node && asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
             return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
         }
         let app = Arc::clone(self);
         let again = HeaderValue::from_str(uri.path_and_query().map_or("/wait", PathAndQuery::as_str));
         Either::Right(Box::pin(async move {
-            let (status, text) = app.hold_for(client, asked, now).await;
-            let mut response = app.end_of_wait(head, status, text);
+            let (status, body) = app.hold_for(client, asked, now).await;
+            let mut response = app.end_of_wait(head, status, body, asked.is_json);
             // A kubelet follows it, and would take any other answer as the end of its hook.
             if let (StatusCode::TEMPORARY_REDIRECT, Ok(again)) = (status, again) {
                 response.headers_mut().insert(LOCATION, again);
@@ -117,43 +114,78 @@ impl App {
     async fn wait_until_judged(&self, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
         let began = Instant::now();
         let deadline = began + asked.timeout;
-        let settled = deadline.min(began + asked.settle);
+        let settle = asked.settle.min(asked.timeout);
         let mut judged = self.waiters.judged.subscribe();
         self.waiters.arrived.notify_one();
         self.probers.noted.notify_one();
         loop {
-            let hold = judged.borrow_and_update().of(asked, now);
-            let (until, why) = match hold {
-                Some(WaitJudgement::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
-                Some(WaitJudgement::InService) if Instant::now() >= settled => {
-                    let in_service = if asked.service.is_some() { SERVICE_IN_SERVICE } else { IN_SERVICE };
-                    return (StatusCode::OK, in_service.to_owned());
-                }
-                Some(WaitJudgement::InService) => (settled, String::new()),
-                Some(WaitJudgement::Waiting(why)) => (deadline, why),
-                None => (deadline, "not judged yet".to_owned()),
-            };
-            if self.is_closing() {
+            // A reading from before the request does not answer it.
+            let latest = judged.borrow_and_update().clone().filter(|(at, _)| *at >= now);
+            let state = latest.as_ref().map(|(_, reading)| reading.wait_state(asked.goal, asked.service));
+            let is_settled = latest.as_ref().is_some_and(|(at, _)| *at >= now.plus(settle));
+            // The drain may be about to begin: only a reading from after `settle` shows that it has not.
+            let is_over =
+                state.is_some_and(|state| state.is_over() && (is_settled || state != WaitState::InService));
+            if self.is_closing() && !is_over {
                 let closing = "the agent is shutting down; ask its successor\n";
                 return (StatusCode::TEMPORARY_REDIRECT, closing.to_owned());
             }
-            if Instant::now() >= deadline {
-                let (goal, seconds) = (asked.goal.as_str(), asked.timeout.as_secs());
-                return (StatusCode::GATEWAY_TIMEOUT, format!("not {goal} within {seconds} s: {why}\n"));
+            let until = match state {
+                Some(WaitState::InService) if Instant::now() < began + settle => began + settle,
+                Some(WaitState::InService) => {
+                    self.probers.noted.notify_one();
+                    deadline + LONGEST_PAUSE
+                }
+                _ => deadline,
+            };
+            if is_over || Instant::now() >= until {
+                let status = if is_over { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
+                let reading = latest.as_ref().zip(state).map(|((_, reading), state)| (&**reading, state));
+                return (status, self.words(asked, reading));
             }
             // The end of either is seen above.
             let _ = timeout_at(until, judged.changed()).await;
         }
     }
 
-    fn end_of_wait(&self, mut head: ResponseHead, status: StatusCode, text: String) -> Response<AnswerBody> {
+    /// Returns the body of an answer: goal, what is missing, and why.
+    fn words(&self, asked: WaitQuery, reading: Option<(&Reading, WaitState)>) -> String {
+        let WaitQuery { goal, service, timeout, .. } = asked;
+        let not_in_time = format!("not {} within {} s", goal.as_str(), timeout.as_secs());
+        let Some((reading, state)) = reading else { return format!("{not_in_time}: not judged yet\n") };
+        if asked.is_json {
+            let name = |index| Some((index, self.board.catalog().services().nth(index)?.to_string()));
+            let reply = reading.wait_reply(state, goal, service.and_then(name));
+            return serde_json::to_string(&reply).unwrap_or_default() + "\n";
+        }
+        let words = reading.wait_words(state, goal, service);
+        match state {
+            WaitState::Reached => format!("{}: {words}\n", goal.as_str()),
+            state if state.is_over() => format!("{words}\n"),
+            _ => format!("{not_in_time}: {words}\n"),
+        }
+    }
+
+    fn end_of_wait(
+        &self,
+        mut head: ResponseHead,
+        status: StatusCode,
+        body: String,
+        is_json: bool,
+    ) -> Response<AnswerBody> {
         if self.is_closing() {
             head.close();
         }
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+        match status {
+            StatusCode::TOO_MANY_REQUESTS => {
+                head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+                head.text(status, body)
+            }
+            StatusCode::OK | StatusCode::GATEWAY_TIMEOUT if is_json => {
+                head.finish(status, &JSON, Bytes::from(body))
+            }
+            _ => head.text(status, body),
         }
-        head.text(status, text)
     }
 
     /// Returns true if the node is in the pool, by an answer that is not stale.
@@ -161,32 +193,20 @@ impl App {
         !self.board.freshness(now).stale && why(&self.board.default_reports(now)).0 == Verdict::Ready
     }
 
-    /// Judges for all waiting requests after each probe and each flip, and once a second. Sleeps while no request
+    /// Reads for all waiting requests after each probe and each change, and once a second. Sleeps while no request
     /// waits.
     pub(crate) async fn judge(&self) -> Infallible {
         loop {
             if self.waiters.judged.is_closed() {
+                self.waiters.judged.send_replace(None);
                 self.waiters.arrived.notified().await;
                 continue;
             }
             let now = self.now();
-            let (status, unchanged_for) = self.probers.status(&self.board, self.version, now);
-            let goals = self.judgements(&status, unchanged_for);
-            drop(status);
-            self.waiters.judged.send_replace(Judged { at: now, goals });
+            self.waiters.judged.send_replace(Some((now, Arc::new(self.reader.read(now)))));
             sleep(PAUSE).await;
             let _ = timeout(LONGEST_PAUSE, self.probers.noted.notified()).await;
         }
-    }
-
-    /// Returns the judgement for each goal, of the node and then of each watched Service.
-    fn judgements(&self, status: &Status, unchanged_for: Duration) -> Vec<WaitJudgement> {
-        // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
-        let services = self.board.catalog().services().map(|service| status.of_service(&service.to_string()));
-        let services =
-            services.flatten().map(|status| Goal::ALL.map(|goal| status.judge_wait(goal, Duration::ZERO)));
-        let node = Goal::ALL.map(|goal| status.judge_wait(goal, unchanged_for));
-        [node].into_iter().chain(services).flatten().collect()
     }
 }
 

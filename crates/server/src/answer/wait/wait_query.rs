@@ -23,12 +23,15 @@ pub(super) struct WaitQuery {
     pub(super) settle: Duration,
     /// The index of the Service that the request is about; `None` for the node.
     pub(super) service: Option<usize>,
+    /// True if the answer is JSON: `?format=json`.
+    pub(super) is_json: bool,
 }
 
 impl WaitQuery {
     /// Parses a query. Other parameters are ignored. The error is the answer for the client.
     pub(super) fn parse(query: &str, catalog: &Catalog) -> Result<Self, (StatusCode, String)> {
         let (mut goal, mut timeout, mut settle, mut service) = (Goal::Acknowledged, TIMEOUT, None, None);
+        let mut is_json = false;
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
@@ -39,6 +42,8 @@ impl WaitQuery {
                 "timeout" => timeout = seconds(name, value)?.clamp(1, MOST_TIMEOUT),
                 "settle" => settle = Some(seconds(name, value)?.min(MOST_SETTLE)),
                 "service" => service = Some(watched(value, catalog)?),
+                "format" if value == "json" => is_json = true,
+                "format" if value != "text" => return Err(wrong("format", "text or json")),
                 _ => {}
             }
         }
@@ -47,7 +52,7 @@ impl WaitQuery {
         }
         let settle = settle.unwrap_or(if service.is_some() { SETTLE_OF_SERVICE } else { 0 });
         let [timeout, settle] = [timeout, settle].map(Duration::from_secs);
-        Ok(Self { goal, timeout, settle, service })
+        Ok(Self { goal, timeout, settle, service, is_json })
     }
 }
 
@@ -95,6 +100,10 @@ mod tests {
         let of = |text| query(text).map(|asked| asked.service);
         assert_eq!(of("service=ingress%2Fweb"), Ok(Some(1)));
         assert_eq!(of("for=ready"), Ok(None));
+        assert_eq!(
+            ["format=json", "format=text", ""].map(|text| query(text).unwrap().is_json),
+            [true, false, false]
+        );
         let (status, text) = of("service=ingress/other").unwrap_err();
         assert!(status == 404 && text.contains("--watch-service"), "{text}");
         for (query, error) in [
@@ -103,6 +112,7 @@ mod tests {
             ("timeout=1m", "timeout: takes whole seconds, e.g. 20\n"),
             ("timeout=-1", "timeout: takes whole seconds, e.g. 20\n"),
             ("settle=", "settle: takes whole seconds, e.g. 20\n"),
+            ("format=xml", "format: takes text or json\n"),
             ("for=released&service=a/b", "for: takes acknowledged or ready with service\n"),
         ] {
             assert_eq!(parse(query), Err((StatusCode::BAD_REQUEST, error.to_owned())), "{query}");

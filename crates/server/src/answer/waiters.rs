@@ -1,11 +1,10 @@
-//! The requests that wait, how many may, and the judgement that all of them share.
+//! The requests that wait, how many may, and the reading that all of them share.
 
-use super::wait_query::WaitQuery;
-use crate::answer::slots::{Holder, Slot, Slots};
+use super::slots::{Holder, Slot, Slots};
+use crate::reading::Reading;
 use futures::future::BoxFuture;
 use nodegate_http::Networks;
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{Goal, WaitJudgement};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,31 +28,28 @@ pub struct PodSettings {
     pub routes: Option<Arc<dyn Fn(IpAddr) -> BoxFuture<'static, bool> + Send + Sync>>,
 }
 
-/// The waiting requests, and the judgement that all of them share.
-pub(in crate::answer) struct Waiters {
+/// A reading, and the time at which it began.
+pub(super) type Judged = (Moment, Arc<Reading>);
+
+/// The waiting requests, and the latest reading, by which all of them are judged.
+pub(super) struct Waiters {
     slots: Arc<Slots>,
     /// The number of connections of the smallest listener.
     connections: AtomicUsize,
     pub(super) pods: PodSettings,
-    pub(super) judged: watch::Sender<Judged>,
+    /// `None` while no request waits.
+    pub(super) judged: watch::Sender<Option<Judged>>,
     pub(super) arrived: Notify,
 }
 
-#[derive(Default)]
-pub(super) struct Judged {
-    pub(super) at: Moment,
-    /// The judgement for each goal by its discriminant: those of the node, and those of each Service.
-    pub(super) goals: Vec<WaitJudgement>,
-}
-
 impl Waiters {
-    pub(in crate::answer) fn new(pods: PodSettings) -> Self {
+    pub(super) fn new(pods: PodSettings) -> Self {
         let (slots, judged, arrived) = Default::default();
         Self { slots, connections: usize::MAX.into(), pods, judged, arrived }
     }
 
     /// Lowers the numbers of slots to fit a listener's connections.
-    pub(in crate::answer) fn limit(&self, max_connections: usize) {
+    pub(super) fn limit(&self, max_connections: usize) {
         self.connections.fetch_min(max_connections, Ordering::Relaxed);
     }
 
@@ -68,18 +64,9 @@ impl Waiters {
     }
 }
 
-impl Judged {
-    /// Returns the judgement for a request; `None` if there has been none since it was asked.
-    pub(super) fn of(&self, asked: WaitQuery, at: Moment) -> Option<WaitJudgement> {
-        let first = asked.service.map_or(0, |index| (index + 1) * Goal::ALL.len());
-        self.goals.get(first + asked.goal as usize).filter(|_| self.at >= at).cloned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn take(waiters: &Waiters, count: usize, holder: Holder) -> Vec<Slot> {
         (0..count).map_while(|_| waiters.take(holder)).collect()
@@ -116,14 +103,5 @@ mod tests {
         let hooks = take(&waiters, 100, Holder::Node);
         let pods: Vec<_> = (2..40).flat_map(|n| take(&waiters, 16, pod(n))).collect();
         assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [100, 160]);
-    }
-
-    #[test]
-    fn a_judgement_from_before_a_request_does_not_answer_it() {
-        let [before, after] = [1, 2].map(|second| Moment::from_start(Duration::from_secs(second)));
-        let judged = Judged { at: before, goals: vec![WaitJudgement::InService] };
-        let (timeout, settle) = (Duration::ZERO, Duration::ZERO);
-        let asked = WaitQuery { goal: Goal::Acknowledged, timeout, settle, service: None };
-        assert!(judged.of(asked, before).is_some() && judged.of(asked, after).is_none());
     }
 }

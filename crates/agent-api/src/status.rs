@@ -1,34 +1,17 @@
-//! The whole state, for `/status.json`.
+//! The whole state of an agent, for `/status.json`.
 
-use crate::board::{Board, BoardView, LastKnown, why};
-use crate::check::{Begins, CheckId, Verdict};
-use crate::drain::EXCLUDED;
-use crate::facts::{Node, NodeFacts};
-use crate::flips::Flip;
-use crate::host_signals::{HostSignals, NODE_SHUTDOWN};
-use crate::moment::Moment;
-use crate::probers::{DrainStatus, ProberRecord, ServiceStatus};
-use crate::ready_history::PendingNotReady;
-use crate::reason::Reason;
-use crate::saved_facts::FACTS_FORMAT;
+use crate::drain::{DrainStatus, ServiceStatus};
+use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
+use nodegate_readiness::drain::EXCLUDED;
+use nodegate_readiness::host_signals::NODE_SHUTDOWN;
+use nodegate_readiness::probers::ProberRecord;
+use nodegate_readiness::saved_facts::FACTS_FORMAT;
+use nodegate_readiness::{
+    Begins, Board, CheckId, Flip, HostSignals, LastKnown, Moment, NodeFacts, PendingNotReady, Reason, Verdict,
+};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
-
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
-
-const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
-     every control-plane node, and this is one. If it should get traffic, take the label away (with Talos: out of \
-     machine.nodeLabels), or set --drain-on without it";
-
-/// Explains that the check `kubelet` fails for this reason although the Node is Ready.
-pub fn kubelet_unreachable(reason: &Reason) -> String {
-    format!(
-        "the Node is Ready, but the check kubelet fails ({reason}). --on-unknown=local depends on that check: it \
-         will take the node out of the pool when the control plane loses the kubelet. Set --check-settings \
-         kubelet:url=…, or --on-unknown=not-ready"
-    )
-}
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -38,9 +21,8 @@ pub struct Status {
     /// The Node's UID; absent while this agent has not seen the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// 16 random hexadecimal digits that this process chose at its start; absent from agents before 0.2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_id: Option<String>,
+    /// 16 random hexadecimal digits that this process chose at its start.
+    pub start_id: String,
     /// The version of the agent.
     pub version: Cow<'static, str>,
     /// The time since the agent's start.
@@ -77,8 +59,7 @@ pub struct Status {
     /// True if the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
-    /// The format of `facts` and `services`, for the next agent; 0 from an agent that hands nothing on.
-    #[serde(default)]
+    /// The format of `facts` and `services`, for the next agent.
     pub facts_format: u32,
     /// The Node as last seen.
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
@@ -89,16 +70,11 @@ pub struct Status {
     /// The results of all checks.
     pub checks: Vec<CheckStatus>,
     /// The probers that the agent remembers.
-    #[serde(default)]
     pub probers: Vec<ProberRecord>,
-    /// The progress of a drain; absent from agents that don't record probers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drain: Option<DrainStatus>,
+    /// The progress of a drain.
+    pub drain: DrainStatus,
     /// The last changes of verdict, the newest first.
     pub flips: Vec<Flip>,
-    /// The Service that this status is about, in place of the Node.
-    #[serde(skip)]
-    pub about: Option<String>,
 }
 
 /// The freshness of the cache.
@@ -157,8 +133,8 @@ impl Status {
         self.verdict == Some(Verdict::Draining) && is_it
     }
 
-    /// Returns true if the verdict follows from a stale cache. That of a host that is going down does not.
-    pub fn rests_on_stale_cache(&self) -> bool {
+    /// Returns true if the verdict follows from a stale cache. The verdict of a host that is going down does not.
+    pub fn is_based_on_stale_cache(&self) -> bool {
         let by_host = self.checks.iter().any(|check| {
             let is_shutdown = check.reason.as_ref().is_some_and(|reason| reason.code() == NODE_SHUTDOWN);
             check.default && check.verdict == Some(Verdict::Draining) && is_shutdown
@@ -166,13 +142,7 @@ impl Status {
         self.cache.stale && !by_host
     }
 
-    /// Returns a copy with the probers, and the conclusions from them.
-    #[must_use]
-    pub fn with_probers(self, probers: Vec<ProberRecord>, drain: DrainStatus) -> Self {
-        Self { probers, drain: Some(drain), ..self }.judged()
-    }
-
-    /// Reads the board as of `now`. The probers are not on the board.
+    /// Reads the board as of `now`. The probers and the hints for people are not on the board.
     pub fn read(board: &Board, version: &'static str, now: Moment, wall: SystemTime) -> Self {
         board.read(now, wall, |board| Self::of(board, version))
     }
@@ -185,18 +155,16 @@ impl Status {
         let configured = board.node_name().is_some();
         let shown = configured && (verdict != Verdict::Ready || freshness.stale);
         let published = board.published();
-        let unreachable = || Some(Cow::Owned(kubelet_unreachable(&board.kubelet_unreachable(now)?)));
-        let hint = hint(&reason, &published.state.node).map(Cow::Borrowed).or_else(unreachable);
         Self {
             node: board.node_name().map(str::to_owned),
             uid: board.node_uid(),
-            start_id: None,
+            start_id: String::new(),
             version: Cow::Borrowed(version),
             uptime_ms: now.since(Moment::default()).as_millis(),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
-            hint,
-            error: (!configured).then_some(Cow::Borrowed(crate::board::NODE_NAME_MISSING)),
+            hint: None,
+            error: (!configured).then_some(Cow::Borrowed(NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
                 age_ms: freshness.age.map(|age| age.as_millis()),
@@ -213,21 +181,23 @@ impl Status {
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
-            services: board.service_statuses(now),
+            services: Vec::new(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
-            drain: None,
-            flips: board.flips().rev().cloned().collect(),
-            about: None,
+            drain: DrainStatus::default(),
+            flips: board.remembered_flips().rev().cloned().collect(),
         }
     }
-}
 
-/// Returns a hint for a control-plane node with the exclusion label. In a cluster of control-plane nodes
-/// only, all nodes drain because of it, although the operator has set no label.
-fn hint(reason: &Reason, node: &Node) -> Option<&'static str> {
-    let of_control_plane = node.facts()?.labels.contains_key(CONTROL_PLANE_LABEL);
-    (of_control_plane && reason.code() == EXCLUDED).then_some(EXCLUDED_CONTROL_PLANE)
+    /// Returns the number of sessions left, if it is counted: those of this host's own sockets, else those
+    /// that each HAProxy reports for its server.
+    pub fn sessions(&self) -> Option<u64> {
+        if let Some(traffic) = &self.drain.traffic {
+            return traffic.established();
+        }
+        let said = self.probers.iter().filter(|prober| prober.is_waited_for());
+        said.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
+    }
 }
 
 impl CheckStatus {

@@ -1,9 +1,9 @@
 //! `/drain.json`: the progress of a drain, for programs that poll it often.
 
-use super::acknowledgement::{AckOverrides, AckSettings, Acknowledgement, PoolChange, acknowledged};
-use crate::check::Verdict;
-use crate::host_signals::HostSignals;
+use crate::drain::{ServiceStatus, WaitingFor};
 use crate::status::Status;
+use nodegate_readiness::probers::AckSettings;
+use nodegate_readiness::{HostSignals, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// The maximum size of the JSON, in bytes.
@@ -23,10 +23,10 @@ pub struct DrainSummary {
     /// The UID of the Node.
     pub uid: Option<String>,
     /// The identifier of this process, which differs from those of earlier and later agents.
-    pub start_id: Option<String>,
+    pub start_id: String,
     /// The verdict of the default checks.
     pub verdict: Option<Verdict>,
-    /// The time since the last pool change, or since the agent began to listen, in milliseconds.
+    /// The time since the latest drain signal or pool change, or since the agent began to listen, in milliseconds.
     pub since_ms: u64,
     /// True if the verdict may be a guess.
     pub stale: bool,
@@ -52,7 +52,6 @@ pub struct DrainSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known_code: Option<String>,
     /// True if `--balancers` names the clients whose requests count.
-    #[serde(default)]
     pub balancers: bool,
     /// What the host says of its own shutdown; absent without `--host-signals`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +61,34 @@ pub struct DrainSummary {
 }
 
 impl DrainSummary {
+    /// Returns the summary of a status: of its node, or of one of its Services.
+    pub fn of(status: &Status, service: Option<&ServiceStatus>) -> Self {
+        let drain = service.map_or(&status.drain, |service| &service.drain);
+        let is_out = |service: &ServiceStatus| {
+            if service.local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready }
+        };
+        Self {
+            node: status.node.clone(),
+            uid: status.uid.as_deref().map(|uid| cut(uid, LENGTH)),
+            start_id: status.start_id.clone(),
+            verdict: service.map(is_out).or(status.verdict),
+            since_ms: drain.since_ms,
+            stale: service.map_or_else(|| status.is_based_on_stale_cache(), |service| service.stale),
+            acknowledged: drain.acknowledged,
+            acknowledged_ready: drain.acknowledged_ready,
+            released: drain.released,
+            acknowledged_probers: drain.acknowledged_probers,
+            probers: drain.probers,
+            needs_ms: drain.needs_ms,
+            waiting_for: drain.waiting_for.iter().take(NAMED).map(WaitingFor::named).collect(),
+            not_known: drain.not_known.as_deref().map(|why| cut(why, REASON)),
+            not_known_code: drain.not_known_code.clone(),
+            balancers: !drain.balancers.is_empty(),
+            host: status.host,
+            settings: drain.settings,
+        }
+    }
+
     /// Returns the summary as JSON, in less than [`DRAIN_SUMMARY_BYTES`].
     pub fn to_json(mut self) -> Vec<u8> {
         loop {
@@ -74,39 +101,9 @@ impl DrainSummary {
     }
 }
 
-impl Status {
-    /// Returns a summary of the drain.
-    pub fn drain_summary(&self) -> DrainSummary {
-        let drain = self.drain.clone().unwrap_or_default();
-        let (acknowledged_probers, probers) = self.acknowledged_of();
-        let waiting_for = drain.waiting_for.iter().take(NAMED);
-        let not_known_code = match acknowledged(self, PoolChange::of(self.verdict), &AckOverrides::default())
-        {
-            Acknowledgement::Unknown(unknown) => Some(unknown.code().to_owned()),
-            Acknowledgement::Yes { .. } | Acknowledgement::NotYet { .. } => None,
-        };
-        DrainSummary {
-            node: self.node.clone(),
-            uid: self.uid.as_deref().map(|uid| cut(uid, LENGTH)),
-            start_id: self.start_id.clone(),
-            verdict: self.verdict,
-            since_ms: drain.since_ms,
-            stale: self.rests_on_stale_cache(),
-            acknowledged: drain.acknowledged,
-            acknowledged_ready: drain.acknowledged_ready,
-            released: drain.released,
-            acknowledged_probers,
-            probers,
-            needs_ms: self.acknowledged_needs_ms(),
-            waiting_for: waiting_for
-                .map(|one| cut(&format!("{} {}", one.prober, one.request), LENGTH))
-                .collect(),
-            not_known: drain.not_known.map(|why| cut(&why, REASON)),
-            not_known_code,
-            balancers: !drain.balancers.is_empty(),
-            host: self.host,
-            settings: drain.settings,
-        }
+impl WaitingFor {
+    fn named(&self) -> String {
+        cut(&format!("{} {}", self.prober, self.request), LENGTH)
     }
 }
 

@@ -1,0 +1,113 @@
+//! The part of `/status.json` about a drain, and about watched Services.
+
+use nodegate_readiness::probers::AckSettings;
+use serde::{Deserialize, Serialize};
+
+/// The maximum age of a count of connections. An older one means that the counting thread is stuck.
+const COUNTED_WITHIN_MS: u64 = 10_000;
+
+/// The progress of a drain, by the agent's own settings. `null` means not known. Ages are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    /// True if every regular prober has acknowledged that the node is out.
+    pub acknowledged: Option<bool>,
+    /// True if, besides, no session is left.
+    pub released: Option<bool>,
+    /// True if every regular prober has acknowledged that the node is ready again.
+    pub acknowledged_ready: Option<bool>,
+    /// The number of awaited probers that have acknowledged the present verdict.
+    pub acknowledged_probers: usize,
+    /// The number of all awaited probers.
+    pub probers: usize,
+    /// The time that the slowest of them needs to learn that the node is out; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_ms: Option<u64>,
+    /// The time since the latest drain signal or pool change, or since the agent began to listen.
+    pub since_ms: u64,
+    /// The probers that have not received the present verdict often enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting_for: Vec<WaitingFor>,
+    /// The regular clients, not of this node, whose answer no drain changes, with their requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cant_see_drains: Vec<String>,
+    /// The reason why `acknowledged` is not known, or `acknowledged_ready` on the way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_known: Option<String>,
+    /// The same reason as one word for programs, such as `no_probers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_known_code: Option<String>,
+    /// The reason why `released` is not known although `acknowledged` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_not_known: Option<String>,
+    /// The settings behind these conclusions.
+    pub settings: AckSettings,
+    /// The values of `--balancers`, whose probes count; absent if all probes count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub balancers: Vec<String>,
+    /// The time during which the agent has seen all probes: since it began to listen, or since more probers
+    /// asked than it can remember.
+    pub listening_ms: u64,
+    /// The number of probes from probers that the agent had no place to remember.
+    pub overflows: u64,
+    /// The connections to `--traffic-port`; absent without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
+}
+
+/// A watched Service with known facts, in `/status.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// The Service as `<namespace>/<name>`.
+    pub service: String,
+    /// The number of its ready endpoints on this node.
+    pub local_endpoints: usize,
+    /// True if that number may be a guess.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+    /// Whether its probers know that it is out, or back: the pool change is that of the Service.
+    pub drain: DrainStatus,
+}
+
+impl ServiceStatus {
+    /// Returns true if every regular prober of its path has acknowledged whether it is out or back; `None` if
+    /// that is not known.
+    pub fn acknowledged(&self) -> Option<bool> {
+        if self.local_endpoints == 0 { self.drain.acknowledged } else { self.drain.acknowledged_ready }
+    }
+}
+
+/// The connections of clients to this host's own sockets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// The ports of these sockets.
+    pub ports: Vec<u16>,
+    /// The number of established connections; absent if they could not be counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub established: Option<u64>,
+    /// The age of the count; absent if counting never worked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// The error of the last count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Traffic {
+    /// Returns the current number of connections; `None` if it is not known.
+    pub fn established(&self) -> Option<u64> {
+        let is_recent = self.age_ms.is_some_and(|age| age <= COUNTED_WITHIN_MS) && self.error.is_none();
+        self.established.filter(|_| is_recent)
+    }
+}
+
+/// A prober that has not acknowledged yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingFor {
+    /// The name of the prober.
+    pub prober: String,
+    /// The probe request of the prober.
+    #[serde(rename = "question")]
+    pub request: String,
+    /// The condition that it does not meet yet, in words.
+    pub why: String,
+}

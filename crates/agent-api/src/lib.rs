@@ -1,0 +1,20 @@
+//! The JSON of an agent as plain data, which the agent renders and every other program parses: `/status.json`
+//! ([`Status`]), `/drain.json` ([`DrainSummary`]) and `/wait` ([`WaitReply`]).
+
+mod drain;
+mod status;
+mod summary;
+mod wait;
+
+pub use drain::{DrainStatus, ServiceStatus, Traffic, WaitingFor};
+pub use nodegate_readiness::probers::{
+    AckSettings, Goal, HaproxyReport, NO_PROBERS, ProberRecord, Standing, WaitState,
+};
+pub use status::{CacheStatus, CheckStatus, Status};
+pub use summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
+pub use wait::WaitReply;
+
+/// The path of an agent's whole state.
+pub const STATUS_PATH: &str = "/status.json";
+/// The path of the progress of a drain.
+pub const DRAIN_PATH: &str = "/drain.json";

@@ -1,0 +1,54 @@
+//! Hints on a setting or a label that the operator may want to change.
+
+use nodegate_readiness::drain::EXCLUDED;
+use nodegate_readiness::{HostSignals, Node, Reason};
+use std::borrow::Cow;
+use std::time::Duration;
+
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+
+const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
+     every control-plane node, and this is one. If it should get traffic, take the label away (with Talos: out of \
+     machine.nodeLabels), or set --drain-on without it";
+
+/// Returns a hint for a control-plane node with the exclusion label. In a cluster of control-plane nodes
+/// only, all nodes drain because of it, although the operator has set no label.
+pub fn excluded_control_plane(reason: Option<&Reason>, node: &Node) -> Option<Cow<'static, str>> {
+    let of_control_plane = node.facts()?.labels.contains_key(CONTROL_PLANE_LABEL);
+    (of_control_plane && reason?.code() == EXCLUDED).then_some(EXCLUDED_CONTROL_PLANE.into())
+}
+
+/// Explains that the check `kubelet` fails for this reason although the Node is Ready.
+pub fn kubelet_unreachable(reason: &Reason) -> String {
+    format!(
+        "the Node is Ready, but the check kubelet fails ({reason}). --on-unknown=local depends on that check: it \
+         will take the node out of the pool when the control plane loses the kubelet. Set --check-settings \
+         kubelet:url=…, or --on-unknown=not-ready"
+    )
+}
+
+/// Returns what an operator should know of the delay of a shutdown, given the time that the slowest load balancer needs;
+/// `None` if nothing is wrong.
+pub fn shutdown_delay(host: HostSignals, needs_ms: Option<u64>) -> Option<String> {
+    if host.shutdown {
+        return None;
+    }
+    if !host.lock {
+        return Some(
+            "nodegate-shutdown holds no lock: a reboot of this host does not wait for load balancers".into(),
+        );
+    }
+    let (delay, needs) = (host.delay_ms?, needs_ms?);
+    (delay < needs).then(|| delay_too_short(Duration::from_millis(delay), Duration::from_millis(needs)))
+}
+
+/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed.
+pub fn delay_too_short(delay: Duration, needs: Duration) -> String {
+    let seconds = |time: Duration| time.as_millis().div_ceil(1000);
+    format!(
+        "a shutdown is delayed by at most {} s, but the slowest load balancer needs {} s: raise InhibitDelayMaxSec= of \
+         systemd-logind",
+        seconds(delay),
+        seconds(needs)
+    )
+}
