@@ -102,7 +102,7 @@ impl Connections {
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
-    /// Returns true if a place is free for this client, or will be soon. In a full burst, a stranger only gets the
+    /// Returns true if a place is free for this client, or will be soon. In a full burst, a client only gets the
     /// place of another one if it gains by it.
     fn make_room(&self, client: IpAddr, is_known: bool, is_full: bool) -> bool {
         let mut table = self.table();
@@ -111,7 +111,7 @@ impl Connections {
         }
         let holdings = table.holdings(is_known, Some(client));
         let own = holdings.get(&client).copied().unwrap_or_default();
-        if is_full && !is_known && own > 1 && holdings.values().all(|held| *held <= own) {
+        if is_full && own > 1 && holdings.values().all(|held| *held <= own) {
             return false;
         }
         self.evict(&mut table, is_known, Some(client))

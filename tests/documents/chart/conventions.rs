@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Returns values that render every kind of object.
 fn everything() -> Value {
     json!({
-        "createNamespace": true, "prometheus": {"enabled": true}, "openshift": {"enabled": true},
+        "createNamespace": true, "prometheus": {"enabled": true},
         "settings": {"watchService": ["a/x"]}, "services": {"rbac": "cluster"}, "haproxy": {"enabled": true, "settings": {"publishStatus": ["203.0.113.10"]}},
         "pluginUsers": {"enabled": true}, "evictionGate": {"enabled": true}, "flowSchema": {"enabled": true},
         "staticPods": {"rights": true},
