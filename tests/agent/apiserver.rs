@@ -121,14 +121,17 @@ fn the_check_needs_a_certificate_authority() {
     let empty = cluster.kubeconfig().with_file_name("empty-ca.crt");
     fs::write(&empty, "").unwrap();
     let text = fs::read_to_string(cluster.kubeconfig()).unwrap();
-    for instead in ["insecure-skip-tls-verify: true", &format!("certificate-authority: {}", empty.display())]
-    {
+    let empty = format!("certificate-authority: {}", empty.display());
+    for (instead, reason) in [
+        ("insecure-skip-tls-verify: true", NO_AUTHORITY),
+        (&*empty, "certificate-authority has no certificate in PEM form"),
+    ] {
         let lines = text.lines().map(|line| match line.split_once("certificate-authority-data:") {
             Some((indent, _)) => format!("{indent}{instead}"),
             None => line.to_owned(),
         });
         fs::write(cluster.kubeconfig(), lines.collect::<Vec<_>>().join("\n")).unwrap();
-        agent(&cluster, &[]).wait_fails(CHECK, NO_AUTHORITY);
+        agent(&cluster, &[]).wait_fails_with(CHECK, reason);
     }
 }
 
