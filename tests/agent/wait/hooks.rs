@@ -114,8 +114,8 @@ fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
     // The hook began at least half a second ago, and settles after two.
     thread::sleep(Duration::from_millis(1200));
     listening.endpoints(0);
-    let nobody = "no balancer probes /services/shop/web regularly";
-    assert_eq!(said(&hook.join().unwrap()), (200, nobody), "an endpoint does not remain");
+    let no_prober = "no balancer probes /services/shop/web regularly";
+    assert_eq!(said(&hook.join().unwrap()), (200, no_prober), "an endpoint does not remain");
 }
 
 /// One policy: a hook goes on, a command says that it is not known; docs/acknowledgement.md has the table.
@@ -123,12 +123,12 @@ fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
 fn where_no_client_probes_a_hook_goes_on_and_a_command_does_not_know() {
     let listening = Listening::start();
     listening.cordon(true);
-    let nobody = "no balancer probes this agent regularly";
-    assert_eq!(said(&wait(listening.address, LONG)), (200, nobody));
+    let no_prober = "no balancer probes this agent regularly";
+    assert_eq!(said(&wait(listening.address, LONG)), (200, no_prober));
     let (code, lines) = super::wait(listening.address, &[]);
-    assert_eq!((code, &*lines[0]), (3, &*format!("not known whether acknowledged: {nobody}")));
+    assert_eq!((code, &*lines[0]), (3, &*format!("not known whether acknowledged: {no_prober}")));
     let reply = wait(listening.address, "format=json").json();
-    assert_eq!((&reply["state"], &reply["why"]), (&"no_probers".into(), &nobody.into()));
+    assert_eq!((&reply["state"], &reply["why"]), (&"no_probers".into(), &no_prober.into()));
     assert_eq!(reply["drain"]["not_known_code"], "no_probers", "which the eviction gate allows");
 }
 

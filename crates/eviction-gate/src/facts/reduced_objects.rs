@@ -202,7 +202,7 @@ mod tests {
         for (word, evict_when) in [
             ("acknowledged", Some(EvictWhen::Acknowledged)),
             ("now ", Some(EvictWhen::Now)),
-            ("acknowlegded", None),
+            ("acknowledge", None),
         ] {
             assert_eq!(read(json!({"metadata": {"annotations": {EVICT_WHEN: word}}})).evict_when, evict_when);
         }

@@ -74,7 +74,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
     Console::line(&format!("cluster: {}", agents.cluster.name));
     for (number, FleetNode { name, .. }) in nodes.iter().enumerate() {
         let steps = Steps::begin(name);
-        // Somebody may have changed it while the others were drained.
+        // Another person may have changed it while the others were drained.
         let stopped = match agents.cluster.node(name).await {
             Err(error) => Some((error.why, WaitEnd::NotKnown.exit_code())),
             Ok(node) if !node.exists => Some((GONE.to_owned(), WaitEnd::TimedOut.exit_code())),

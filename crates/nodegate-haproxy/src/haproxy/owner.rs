@@ -183,7 +183,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Leaves no states: a HAProxy that starts anew begins with its checks. It warns of a file that is missing.
+    /// Leaves no states: a HAProxy that starts again begins with its checks. It warns of a file that is missing.
     fn clear_states(&self) -> Result<(), Failure> {
         let file = ConfigFile::new(states_file(&self.tools.config.path));
         let is_empty = file.read()?.is_some_and(|bytes| bytes == EMPTY_STATES.as_bytes());

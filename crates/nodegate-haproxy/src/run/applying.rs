@@ -55,7 +55,7 @@ struct Applying {
     shared: Arc<Shared>,
     observer: Sender<Observed>,
     owner: Owner,
-    has_begun: bool,
+    has_started: bool,
     wanted: Option<Wanted>,
     /// True while the plan, the template or HAProxy differ from what was applied last.
     is_due: bool,
@@ -83,7 +83,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
         owner: Owner::new(shared.setup.tools.clone(), &shared.setup.choice()),
         shared,
         observer,
-        has_begun: false,
+        has_started: false,
         wanted: None,
         is_due: false,
         is_forced: false,
@@ -118,10 +118,10 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
                 tracing::info!("SIGHUP: HAProxy loads certificates and other files again");
                 (task.is_due, task.is_forced) = (true, true);
             }
-            () = sleep_until(task.next()), if task.has_begun && task.is_due && task.wanted.is_some() => {}
+            () = sleep_until(task.next()), if task.has_started && task.is_due && task.wanted.is_some() => {}
             _ = look.tick() => task.look().await,
         }
-        if task.has_begun && task.is_due && Instant::now() >= task.not_before {
+        if task.has_started && task.is_due && Instant::now() >= task.not_before {
             task.apply().await;
         }
         task.shared.metrics.pending.set(task.is_due.into());
@@ -173,9 +173,9 @@ impl Applying {
 
     /// Looks whether HAProxy runs what was applied, and whether the template has changed.
     async fn look(&mut self) {
-        if !self.has_begun {
+        if !self.has_started {
             match self.owner.begin().await {
-                Ok(()) => self.has_begun = true,
+                Ok(()) => self.has_started = true,
                 Err(failure) => self.failed(&failure),
             }
         }
