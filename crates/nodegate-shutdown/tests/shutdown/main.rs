@@ -235,7 +235,7 @@ fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_have_acknowledged(
 }
 
 const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","since_ms":1,"stale":false,"acknowledged":false,
-    "acknowledged_ready":true,"released":false,"acknowledged_probers":2,"probers":2,"needs_ms":8000,"waiting_for":[],
+    "acknowledged_ready":true,"released":false,"acknowledged_probers":2,"probers":2,"needs_ms":8000,"waiting_for":[],"balancers":false,
     "host":{"shutdown":false,"lock":true,"delay_ms":45000},
     "settings":{"fall":3,"rise":2,"interval_ms":null,"probers":null}}"#;
 
