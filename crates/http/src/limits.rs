@@ -38,6 +38,8 @@ impl Default for Limits {
 /// The connections that are accepted before the first of them is served. If as many are there, a balancer's probe may be
 /// behind them.
 const MOST_OF_BURST: usize = 128;
+/// With few places, a probe and a scrape that come together are no full burst.
+const LEAST_OF_BURST: usize = 4;
 
 /// Descriptors that are reserved for watches, local checks and files: a dozen when idle, and one or two for
 /// each running check. If there are few descriptors, half of them are reserved.
@@ -70,7 +72,7 @@ impl Limits {
 
     /// Returns the number of connections that are accepted together.
     pub(crate) fn burst(&self) -> usize {
-        (self.connections / 4).clamp(1, MOST_OF_BURST)
+        (self.connections / 4).clamp(LEAST_OF_BURST, MOST_OF_BURST).min(self.connections.div_ceil(2))
     }
 
     /// Returns the number of places of known clients, and that of all others.
