@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const TAKEN: &str = "taking over the last known facts of the node";
-const CANNOT: &str = "can't take over the last known facts of the node";
+const CANNOT: &str = "can't take over all that an earlier agent knew";
 const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)";
 /// The setting that shows the last known drain; the agent is stale from its start.
 const KEEP: &str = "--on-stale=keep-drain";

@@ -6,12 +6,12 @@
 // `crate::agent` adds, because no simulated clock can drive it: the two runtimes and their threads, the
 // sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::handover::{self, LastKnownSources};
+use crate::handover::{self, LastKnownSources, Seen};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, SavedFacts, Timeline};
+use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, Timeline};
 use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
 use std::sync::Arc;
 use std::time::Instant;
@@ -156,8 +156,7 @@ impl AssembledAgent {
         let seen = self.wait_until_answerable(sources).await;
         // The verdict of this Node may depend on its kubelet.
         self.runner.needed_ready().await;
-        handover::take_over(sources, seen, &self.board, self.timeline).await;
-        handover::take_over_probers(sources, &self.board, &self.app).await;
+        handover::take_over(sources, seen, &self.board, &self.app, self.timeline).await;
     }
 
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
@@ -165,7 +164,7 @@ impl AssembledAgent {
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
     /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
     /// of a fresh predecessor.
-    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Option<SavedFacts> {
+    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Seen {
         let Some(node) = self.board.node_name() else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
             return None;

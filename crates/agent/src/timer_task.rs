@@ -3,6 +3,7 @@
 
 use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::last_known;
+use nodegate_program::Episode;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
@@ -10,9 +11,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
-
-/// The pause between two warnings about a stale cache.
-const REMIND_EVERY: Duration = Duration::from_mins(1);
 
 /// Runs forever. Logs nothing before the ports are open.
 pub(crate) async fn run(
@@ -41,38 +39,22 @@ pub(crate) async fn run(
             log_pending(&board, &mut pending, now);
             log_unreachable(&board, &mut unreachable, now);
         }
-        let look_often = stale.lasts() || cut_off.lasts() || pending.lasts();
+        let look_often = stale.is_on() || cut_off.is_on() || pending.is_on();
         // An error means that nothing woke this task in time.
         let _ = timeout(until_next(&board, look_often, now), wake.notified()).await;
     }
 }
 
-/// A period in which the cache is stale, the kubelet cut off, or a `Ready=False` does not count: when it began, and
-/// when it was last logged. The default is none.
-#[derive(Default)]
-struct Episode(Option<(Moment, Moment)>);
-
-impl Episode {
-    /// Notes whether it lasts. Calls `warn` when it begins and each minute while it lasts, and `end` with its
-    /// seconds when it is over.
-    fn observe(&mut self, lasts: bool, now: Moment, warn: impl FnOnce(), end: impl FnOnce(u64)) {
-        match (&mut self.0, lasts) {
-            (None, false) => {}
-            (Some((_, logged)), true) if now.since(*logged) < REMIND_EVERY => {}
-            (lasting, true) => {
-                *lasting = Some((lasting.map_or(now, |(began, _)| began), now));
-                warn();
-            }
-            (Some((began, _)), false) => {
-                let lasted = now.since(*began).as_secs();
-                self.0 = None;
-                end(lasted);
-            }
+/// Notes whether it lasts. Calls `warn` when it begins and each minute while it lasts, and `end` with its seconds when it
+/// is over.
+fn observe(episode: &mut Episode, lasts: bool, now: Moment, warn: impl FnOnce(), end: impl FnOnce(u64)) {
+    let now = now.since(Moment::default());
+    if lasts {
+        if episode.lasts("", now) {
+            warn();
         }
-    }
-
-    fn lasts(&self) -> bool {
-        self.0.is_some()
+    } else if let Some(lasted) = episode.ends(now) {
+        end(lasted.as_secs());
     }
 }
 
@@ -93,7 +75,7 @@ fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
         let error = trouble.as_deref().map(String::as_str);
         tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
     };
-    episode.observe(freshness.stale, now, warn, |stale_for_s| {
+    observe(episode, freshness.stale, now, warn, |stale_for_s| {
         tracing::info!(stale_for_s, "the cache follows the API server again");
     });
 }
@@ -108,7 +90,7 @@ fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
              the pool"
         );
     };
-    episode.observe(board.unconfirmed(now), now, warn, |unconfirmed_for_s| {
+    observe(episode, board.unconfirmed(now), now, warn, |unconfirmed_for_s| {
         tracing::info!(unconfirmed_for_s, "the verdict follows the API server again");
     });
 }
@@ -123,7 +105,7 @@ fn log_pending(board: &Board, episode: &mut Episode, now: Moment) {
             "the Node is Ready=False, which does not count yet; keeping the node in the pool"
         );
     };
-    episode.observe(pending.is_some(), now, warn, |not_ready_for_s| {
+    observe(episode, pending.is_some(), now, warn, |not_ready_for_s| {
         tracing::info!(not_ready_for_s, "the verdict follows the Ready condition again");
     });
 }

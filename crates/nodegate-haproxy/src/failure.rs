@@ -2,6 +2,7 @@
 //! begins, one each minute, and one when it ends.
 
 use nodegate_kube_follow::ApiError;
+use nodegate_program::Episode;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
@@ -22,7 +23,6 @@ impl Failure {
     }
 }
 
-const REPEAT: Duration = Duration::from_mins(1);
 /// The wait after a refusal that only an operator can end.
 pub(crate) const FORBIDDEN: Duration = Duration::from_secs(30);
 const NO_RIGHTS: &str =
@@ -33,12 +33,13 @@ const NO_RIGHTS: &str =
 pub(crate) struct Lasting {
     message: &'static str,
     end: &'static str,
-    logged: Option<(String, Instant)>,
+    made: Instant,
+    episode: Episode,
 }
 
 impl Lasting {
     pub(crate) fn new(message: &'static str, end: &'static str) -> Self {
-        Self { message, end, logged: None }
+        Self { message, end, made: Instant::now(), episode: Episode::default() }
     }
 
     pub(crate) fn tell(&mut self, detail: &str) {
@@ -47,14 +48,13 @@ impl Lasting {
 
     /// Logs the condition, unless it was logged for the same reason within a minute.
     pub(crate) fn tell_of(&mut self, reason: &str, detail: &str) {
-        if self.logged.as_ref().is_none_or(|(logged, at)| logged != reason || at.elapsed() >= REPEAT) {
+        if self.episode.lasts(reason, self.made.elapsed()) {
             tracing::error!(detail, "{}", self.message);
-            self.logged = Some((reason.to_owned(), Instant::now()));
         }
     }
 
     pub(crate) fn end(&mut self) {
-        if self.logged.take().is_some() {
+        if self.episode.ends(self.made.elapsed()).is_some() {
             tracing::info!("{}", self.end);
         }
     }

@@ -8,6 +8,7 @@
 //! `--help` and in the man page.
 
 mod causes;
+mod episode;
 mod logging;
 mod mistakes;
 mod read;
@@ -18,6 +19,7 @@ mod signals;
 mod value;
 
 pub use causes::with_causes;
+pub use episode::Episode;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use run::{Program, Tasks, block_on, run, start_thread};

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const TAKEN: &str = "took over the probers of the predecessor probers=1";
-const CANNOT: &str = "can't take over the probers of the predecessor";
+const CANNOT: &str = "can't take over all that an earlier agent knew";
 
 /// Starts the real agent on this port.
 fn agent(cluster: &Cluster, port: u16, args: &[&str]) -> Agent {

@@ -8,8 +8,7 @@ use crate::target::AgentAddress;
 use nodegate_agent_api::STATUS_PATH;
 use nodegate_agent_client::AskError;
 use nodegate_program::start_thread;
-use nodegate_readiness::SavedFacts;
-use nodegate_readiness::probers::Handover;
+use nodegate_readiness::Predecessor;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -33,21 +32,14 @@ impl LastKnownSources for HostSources {
         on_a_thread(move || Ok(file.answered_recently())).await.unwrap_or(false)
     }
 
-    async fn predecessor(&self) -> Result<Option<SavedFacts>, String> {
-        let targets = self.predecessors.clone();
-        on_a_thread(move || memory(&targets)).await
-    }
-
-    async fn probers(&self, node: &str) -> Result<Option<Handover>, String> {
+    async fn predecessor(&self, node: &str) -> Result<Option<Predecessor>, String> {
         let (targets, node) = (self.predecessors.clone(), node.to_owned());
-        let parse =
-            move |status: &[u8]| Handover::parse(status, &node).map(Some).map_err(|error| error.to_string());
-        on_a_thread(move || first(&targets, parse)).await
+        on_a_thread(move || ask(&targets, &node)).await
     }
 
-    async fn recorded(&self) -> Result<Option<SavedFacts>, String> {
-        let Some(file) = self.state_file.clone() else { return Ok(None) };
-        on_a_thread(move || file.read()).await
+    async fn recorded(&self, node: &str) -> Result<Option<Predecessor>, String> {
+        let (Some(file), node) = (self.state_file.clone(), node.to_owned()) else { return Ok(None) };
+        on_a_thread(move || file.read(&node)).await
     }
 }
 
@@ -78,31 +70,23 @@ pub(crate) fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
 
 /// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors
 /// the first is returned, as a text for the log.
-fn first<T>(
-    targets: &[AgentAddress],
-    parse: impl Fn(&[u8]) -> Result<Option<T>, String>,
-) -> Result<Option<T>, String> {
+fn ask(targets: &[AgentAddress], node: &str) -> Result<Option<Predecessor>, String> {
     let mut nothing = Ok(None);
     for target in targets {
-        let answer = match fetch::get(target, STATUS_PATH, TARGET_WITHIN) {
+        let error = match fetch::get(target, STATUS_PATH, TARGET_WITHIN) {
             Ok(answer) if answer.status == 200 => {
-                parse(&answer.body).map_err(|error| format!("http://{target}: {error}"))
+                match Predecessor::parse(&answer.body, node, nodegate_clock::wall()) {
+                    Ok(found) => return Ok(Some(found)),
+                    Err(error) => error.to_string(),
+                }
             }
-            Ok(answer) => Err(format!("http://{target} answered HTTP {}", answer.status)),
-            Err(AskError::Connect(_)) => Ok(None),
-            Err(error) => Err(format!("http://{target}: {error}")),
+            Ok(answer) => format!("HTTP {}", answer.status),
+            Err(AskError::Connect(_)) => continue,
+            Err(error) => error.to_string(),
         };
-        match answer {
-            Ok(None) => {}
-            Err(error) => nothing = nothing.and(Err(error)),
-            answer => return answer,
-        }
+        nothing = nothing.and(Err(format!("http://{target}: {error}")));
     }
     nothing
-}
-
-fn memory(targets: &[AgentAddress]) -> Result<Option<SavedFacts>, String> {
-    first(targets, |status| SavedFacts::parse(status).map(Some).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]
@@ -111,9 +95,12 @@ mod tests {
     use nodegate_testbed::stub::{StubServer, hang};
     use std::net::SocketAddr;
 
-    fn ask(addresses: &[SocketAddr]) -> Result<Option<SavedFacts>, String> {
+    const HERE: &str =
+        r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
+
+    fn ask(addresses: &[SocketAddr]) -> Result<Option<Predecessor>, String> {
         let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
-        memory(&targets)
+        super::ask(&targets, "n1")
     }
 
     #[test]
@@ -121,10 +108,9 @@ mod tests {
         for (answer, why) in [
             ("", "closed without an answer"),
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
-            ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "answered HTTP 404"),
+            ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "HTTP 404"),
             ("HTTP/1.1 200 OK\r\n\r\n<html>", "it is not what an agent writes"),
-            ("HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts\":{}}", "of an older version"),
-            ("HTTP/1.1 200 OK\r\n\r\n{\"facts_format\":7}", "in form 7"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n2\"}", "about the node \"n2\""),
         ] {
             let server = StubServer::saying(answer);
             let error = ask(&[server.address()]).unwrap_err();
@@ -139,11 +125,9 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
         let silent = StubServer::saying("").address();
-        assert!(ask(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
-        assert!(ask(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
-        let agent = StubServer::saying(
-            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":2,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
-        );
+        assert!(ask(&[no_agent, free]).unwrap_err().contains("HTTP 404"));
+        assert!(ask(&[free, no_agent, silent]).unwrap_err().contains("HTTP 404"));
+        let agent = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{HERE}"));
         assert!(ask(&[no_agent, agent.address()]).unwrap().is_some());
     }
 
@@ -161,9 +145,8 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(ask(&[free]), Ok(None));
         assert_eq!(ask(&[]), Ok(None));
-        let here = r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
-        let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{here}"));
+        let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{HERE}"));
         assert_eq!(ask(&[free, server.address()]), ask(&[server.address()]));
-        assert!(ask(&[server.address()]).unwrap().unwrap().knows_something());
+        assert!(ask(&[server.address()]).unwrap().unwrap().is_fresh);
     }
 }

@@ -2,7 +2,7 @@
 
 // If the API server does not answer, a new agent has no facts of its own. The previous agent had some, and
 // so had this one before a crash. The probers are taken over at every start, from a running predecessor
-// only.
+// only. Both are read in one form.
 
 mod host_sources;
 mod recorder;
@@ -15,11 +15,11 @@ pub(crate) use startup::wait;
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;
-use nodegate_readiness::probers::Handover;
-use nodegate_readiness::{Age, Board, LastFacts, Node, SavedFacts, Timeline};
+use nodegate_readiness::{Age, Board, LastFacts, Node, Predecessor, Timeline};
 use nodegate_server::App;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// The start of an agent whose API server does not answer.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,36 +35,47 @@ pub trait LastKnownSources {
     /// Returns true if an agent of this boot answered here within the last minute.
     fn answered_recently(&self) -> impl Future<Output = bool>;
 
-    /// Queries the predecessor, the agent on this agent's ports, for its facts; `None` if there is no
-    /// predecessor.
-    fn predecessor(&self) -> impl Future<Output = Result<Option<SavedFacts>, String>>;
+    /// Queries the predecessor, the agent of this node on this agent's ports; `None` if there is no predecessor.
+    fn predecessor(&self, node: &str) -> impl Future<Output = Result<Option<Predecessor>, String>>;
 
-    /// Queries the predecessor for its probers. A predecessor on another node is an error.
-    fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, String>>;
-
-    /// Reads the facts in `--state-dir`; `None` if no agent has written any.
-    fn recorded(&self) -> impl Future<Output = Result<Option<SavedFacts>, String>>;
+    /// Reads what is in `--state-dir`; `None` if no agent has written anything.
+    fn recorded(&self, node: &str) -> impl Future<Output = Result<Option<Predecessor>, String>>;
 }
 
-/// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
-/// predecessor that may have gone since. Must run right before the ports open: until then a predecessor may
-/// still learn more, and this agent's own listener would hide it.
+/// The facts of a fresh predecessor that may have gone since, and when they were read.
+pub(crate) type Seen = Option<(LastFacts, Instant)>;
+
+/// Takes over what the agents before this one knew: the probers, which the acknowledgement would otherwise need 90 s
+/// to learn, a `Ready=False` that has not lasted for `--not-ready-after` yet, and the last known facts if the API
+/// server has not answered. Must run right before the ports open: until then a predecessor may still learn more, and
+/// this agent's own listener would hide it.
 pub(crate) async fn take_over(
     sources: &impl LastKnownSources,
-    seen: Option<SavedFacts>,
+    seen: Seen,
     board: &Board,
+    app: &App,
     timeline: Timeline,
 ) {
     let Some(node) = board.node_name() else { return };
-    if board.published().state.node != Node::Unknown {
-        return;
+    let needs_facts = board.published().state.node == Node::Unknown;
+    let recorded = async { if needs_facts { sources.recorded(node).await } else { Ok(None) } };
+    let (predecessor, recorded) = tokio::join!(sources.predecessor(node), recorded);
+    let predecessor = usable("predecessor", predecessor);
+    let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+    if let Some(before) = &predecessor {
+        let probers = app.take_over_probers(before);
+        tracing::info!(probers, "took over the probers of the predecessor");
+        if let Some(pending) = before.not_ready_pending {
+            board.take_over_pending(pending, now, wall);
+        }
     }
-    let (handed_over, recorded) = tokio::join!(sources.predecessor(), sources.recorded());
-    let handed_over = handed_over.map(|memory| memory.or(seen));
-    let found = [("predecessor", handed_over), ("state-dir", recorded)];
-    let usable = found.into_iter().filter_map(|(from, memory)| Some((from, usable(from, node, memory)?)));
-    if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
-        let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+    let seen = seen.map(|(facts, at)| LastFacts { age: facts.age + (nodegate_clock::now() - at), ..facts });
+    let found = [
+        ("predecessor", predecessor.and_then(|before| before.facts).or(seen)),
+        ("state-dir", usable("state-dir", recorded).and_then(|before| before.facts)),
+    ];
+    let known = found.into_iter().filter_map(|(from, facts)| Some((from, facts?)));
+    if let Some((from, last)) = known.min_by_key(|(_, last)| last.age).filter(|_| needs_facts) {
         let age = Age(last.age.as_millis());
         if board.take_over(last, now, wall) {
             let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
@@ -73,35 +84,17 @@ pub(crate) async fn take_over(
     }
 }
 
-/// Returns the facts that can be taken over from one source. Logs the error if there is one.
-fn usable(from: &str, node: &str, memory: Result<Option<SavedFacts>, String>) -> Option<LastFacts> {
-    let dated = memory.and_then(|memory| match memory {
-        Some(memory) => memory.last_facts(node, nodegate_clock::wall()).map_err(|error| error.to_string()),
-        None => Ok(None),
-    });
-    let warn = |error: &String| {
-        tracing::warn!(from, %error, "can't take over the last known facts of the node");
-    };
-    dated.inspect_err(warn).ok()?
-}
-
-/// Takes over the probers of the predecessor, which `acknowledged` would otherwise need 90 s to learn, and a
-/// `Ready=False` that has not lasted for `--not-ready-after` yet. Must run right
-/// before the ports open: until then the predecessor still receives probes.
-pub(crate) async fn take_over_probers(sources: &impl LastKnownSources, board: &Board, app: &App) {
-    let Some(node) = board.node_name() else { return };
-    match sources.probers(node).await {
-        Ok(None) => {}
-        Ok(Some(handover)) => {
-            let probers = app.take_over_probers(&handover);
-            tracing::info!(probers, "took over the probers of the predecessor");
-            if let Some(pending) = handover.not_ready_pending {
-                board.take_over_pending(pending, app.now(), nodegate_clock::wall());
-            }
+/// Returns what an earlier agent knew, and logs what can't be taken over.
+fn usable(from: &str, found: Result<Option<Predecessor>, String>) -> Option<Predecessor> {
+    let (found, error) = match found {
+        Ok(found) => {
+            let left = found.as_ref().map(|found| found.left.join("; "));
+            (found, left.unwrap_or_default())
         }
-        Err(error) => tracing::warn!(
-            %error,
-            "can't take over the probers of the predecessor; learning them takes 90 s"
-        ),
+        Err(error) => (None, error),
+    };
+    if !error.is_empty() {
+        tracing::warn!(from, error, "can't take over all that an earlier agent knew");
     }
+    found
 }

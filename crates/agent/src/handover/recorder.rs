@@ -1,7 +1,7 @@
 //! Saves the known facts, and that this agent answers, for the next agent after a crash. `agent` starts it.
 
 use super::state_file::StateFile;
-use nodegate_program::start_thread;
+use nodegate_program::{Episode, start_thread};
 use nodegate_readiness::{Board, Moment, SavedFacts, Timeline};
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn record(
     timeline: Timeline,
     flips: Receiver<()>,
 ) -> io::Result<()> {
-    let mut recorder = Recorder { file, written: None, failing: false };
+    let mut recorder = Recorder { file, written: None, failing: Episode::default() };
     let work = move || {
         loop {
             let now = timeline.at(nodegate_clock::now());
@@ -41,7 +41,7 @@ pub(crate) fn record(
 struct Recorder {
     file: StateFile,
     written: Option<(SavedFacts, Moment)>,
-    failing: bool,
+    failing: Episode,
 }
 
 impl Recorder {
@@ -52,20 +52,21 @@ impl Recorder {
         if !memory.knows_something() || self.written.as_ref().is_some_and(is_saved) {
             return false;
         }
+        let at = now.since(Moment::default());
         match self.file.write(&memory) {
             Ok(()) => {
                 self.written = Some((memory, now));
-                self.failing = false;
+                self.failing.ends(at);
             }
-            Err(error) if !self.failing => {
-                self.failing = true;
-                let file = self.file.path();
-                tracing::warn!(
-                    file = %file.display(), %error,
-                    "can't save the last known facts of the node; retrying"
-                );
+            Err(error) => {
+                if self.failing.lasts("", at) {
+                    let file = self.file.path();
+                    tracing::warn!(
+                        file = %file.display(), %error,
+                        "can't save the last known facts of the node; retrying"
+                    );
+                }
             }
-            Err(error) => tracing::debug!(%error, "still can't save the last known facts of the node"),
         }
         true
     }
@@ -74,7 +75,7 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::{Catalog, Node, Policy};
+    use nodegate_readiness::{Catalog, Node, Policy, Predecessor};
     use std::time::{SystemTime, UNIX_EPOCH};
 
     fn at(seconds: u64) -> Moment {
@@ -91,7 +92,7 @@ mod tests {
         let name = Some("n1".to_owned());
         let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         let file = StateFile::in_directory(directory.path());
-        let mut recorder = Recorder { file: file.clone(), written: None, failing: false };
+        let mut recorder = Recorder { file: file.clone(), written: None, failing: Episode::default() };
         let mut writes =
             |second: u64| recorder.record(board.memory(at(second)).written_at(wall(second)), at(second));
         assert!(!writes(1), "nothing is known");
@@ -102,7 +103,8 @@ mod tests {
         assert!(!writes(20) && writes(21));
         board.set_node(Node::Present(nodegate_readiness::NodeFacts::default()), at(22), wall(22));
         assert!(writes(22) && !writes(22), "other facts");
-        let last = file.read().unwrap().unwrap().last_facts("n1", wall(62)).unwrap().unwrap();
+        let json = std::fs::read(file.path()).unwrap();
+        let last = Predecessor::parse(&json, "n1", wall(62)).unwrap().facts.unwrap();
         assert_eq!((last.node.exists(), last.age), (Some(true), Duration::from_secs(61)));
         std::fs::write(file.path(), "{").unwrap();
         assert!(!file.answered_recently());

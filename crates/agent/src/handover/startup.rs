@@ -1,8 +1,7 @@
 //! Decides when the ports open: when the Node is known, or when waiting longer does not help. `assembly` waits for it.
 
-use super::LastKnownSources;
+use super::{LastKnownSources, Seen};
 use nodegate_node_watch::Startup;
-use nodegate_readiness::SavedFacts;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -26,7 +25,7 @@ pub(crate) async fn wait(
     node: &str,
     mut started: watch::Receiver<Startup>,
     stale_after: Duration,
-) -> Option<SavedFacts> {
+) -> Seen {
     let began = Instant::now();
     let mut seen = None;
     if is_startup_over(&mut started, began + GRACE).await {
@@ -35,19 +34,19 @@ pub(crate) async fn wait(
     let just_crashed = sources.answered_recently().await;
     let limit = began + if just_crashed { GRACE } else { stale_after.min(LONGEST) };
     loop {
-        let memory = tokio::select! {
+        let predecessor = tokio::select! {
             biased;
             true = is_startup_over(&mut started, began + NO_LIMIT) => return seen,
-            memory = ask_predecessor(sources, node) => memory,
+            predecessor = sources.predecessor(node) => predecessor.ok().flatten(),
         };
-        match memory {
-            Some(memory) if memory.is_fresh() => {
+        match predecessor.map(|before| (before.is_fresh, before.facts)) {
+            Some((true, Some(facts))) => {
                 if seen.is_none() {
                     tracing::info!(
                         "no answer from the API server yet; waiting, because the predecessor still answers"
                     );
                 }
-                seen = Some(memory);
+                seen = Some((facts, nodegate_clock::now()));
             }
             // The predecessor knows no more than this agent.
             Some(_) => break,
@@ -63,12 +62,6 @@ pub(crate) async fn wait(
     let waited_ms = (Instant::now() - began).as_millis();
     tracing::warn!(waited_ms, "no answer from the API server yet; listening without it");
     seen
-}
-
-/// Queries the predecessor for this node's facts; `None` if there is no predecessor.
-async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<SavedFacts> {
-    let memory = sources.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
-    memory.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 
 /// Waits until the deadline; returns true if the Node is known, or if no client can be built, because waiting does not

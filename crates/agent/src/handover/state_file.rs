@@ -2,7 +2,7 @@
 //! agent that starts right after a crash need not wait.
 
 use nodegate_clock::boottime;
-use nodegate_readiness::SavedFacts;
+use nodegate_readiness::{Predecessor, SavedFacts};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -63,13 +63,13 @@ impl StateFile {
         &self.0
     }
 
-    /// Reads the facts; `None` if none were ever saved. The error is a text for the log.
-    pub(crate) fn read(&self) -> Result<Option<SavedFacts>, String> {
-        let memory = self.bytes().and_then(|bytes| match bytes {
-            Some(bytes) => SavedFacts::parse(&bytes).map(Some).map_err(|unusable| unusable.to_string()),
-            None => Ok(None),
-        });
-        memory.map_err(|error| format!("{}: {error}", self.path().display()))
+    /// Reads the file; `None` if none was ever written. The error is a text for the log.
+    pub(crate) fn read(&self, node: &str) -> Result<Option<Predecessor>, String> {
+        let parse = |bytes: Vec<u8>| {
+            Predecessor::parse(&bytes, node, nodegate_clock::wall()).map_err(|unusable| unusable.to_string())
+        };
+        let read = self.bytes().and_then(|bytes| bytes.map(parse).transpose());
+        read.map_err(|error| format!("{}: {error}", self.path().display()))
     }
 
     /// Returns true if the file says that an agent of this boot answered within the last minute.

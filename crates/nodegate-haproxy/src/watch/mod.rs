@@ -27,8 +27,9 @@ use tokio::time::Instant;
 const LIST_WITHIN: Duration = Duration::from_secs(30);
 /// The time after which a session counts as a success.
 const LASTING: Duration = Duration::from_secs(30);
-/// The time after which a silent watch counts as unresponsive. The API server sends a bookmark every 60 s.
-const SILENCE: Duration = Duration::from_secs(75);
+/// The time after which a silent watch counts as unresponsive: two bookmarks are missing. The API server sends one
+/// every 60 s, and leaves out one now and then (2 of 14 watches of an idle cluster).
+const SILENCE: Duration = Duration::from_secs(135);
 /// The interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
 /// The lifetime of one watch, in seconds.

@@ -2,7 +2,6 @@
 
 mod acknowledgement;
 mod asked;
-mod handover;
 mod pace;
 mod record;
 mod server_state;
@@ -13,7 +12,6 @@ pub use acknowledgement::{
     SubjectKind, TOO_FEW, Unknown, judge,
 };
 pub use asked::{GivenAnswer, Habit, ProbeHistory, Standing};
-pub use handover::Handover;
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::ServerState;

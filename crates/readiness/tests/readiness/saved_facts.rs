@@ -3,8 +3,9 @@
 use crate::board::{Scenario, at, node};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence;
-use nodegate_readiness::saved_facts::{FACTS_FORMAT, Unusable};
-use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, SavedFacts, Taint, UnreachableTaint};
+use nodegate_readiness::predecessor::Unusable;
+use nodegate_readiness::saved_facts::FACTS_FORMAT;
+use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, Predecessor, Taint, UnreachableTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -25,9 +26,9 @@ fn predecessor() -> Scenario {
 }
 
 /// Returns the facts that the next agent reads in `/status.json`.
-fn saved(scenario: &Scenario, second: u64) -> SavedFacts {
+fn saved(scenario: &Scenario, second: u64) -> Option<LastFacts> {
     let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
-    SavedFacts::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
+    Predecessor::parse(&serde_json::to_vec(&status).unwrap(), "n1", wall(0)).unwrap().facts
 }
 
 fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
@@ -43,7 +44,7 @@ fn caveat(scenario: &Scenario, second: u64) -> String {
 
 #[test]
 fn facts_taken_over_are_stale_and_count_as_set() {
-    let last = saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&predecessor(), 61).unwrap();
     assert_eq!((last.age, &last.node), (Duration::from_mins(1), &node(true)));
     for (on_stale, status, then) in [
         (OnStale::Ready, 200, "fails open"),
@@ -64,15 +65,15 @@ fn facts_taken_over_are_stale_and_count_as_set() {
 /// A chain of agents is replaced in an outage.
 #[test]
 fn facts_taken_over_are_handed_on_with_their_date() {
-    let first = saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let first = saved(&predecessor(), 61).unwrap();
     let second = successor(OnStale::KeepDrain, first);
-    let last = saved(&second, 101).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&second, 101).unwrap();
     assert_eq!((last.age, last.node), (Duration::from_secs(160), node(true)));
 }
 
 #[test]
 fn own_facts_replace_those_taken_over() {
-    let last = || saved(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = || saved(&predecessor(), 61).unwrap();
     let scenario = successor(OnStale::KeepDrain, last());
     scenario.board.set_node(node(false), at(2), WALL);
     assert!(scenario.text("", 2).contains(r#""stale":true"#), "no proof yet");
@@ -92,10 +93,10 @@ fn own_facts_replace_those_taken_over() {
 fn an_agent_without_facts_hands_none_on() {
     let blank = Scenario::begin(Policy::default(), &["node_ready"]);
     assert!(!blank.board.memory(at(1)).knows_something());
-    assert_eq!(saved(&blank, 1).last_facts("n1", wall(0)), Ok(None));
+    assert_eq!(saved(&blank, 1), None);
     let gone = Scenario::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
-    let last = saved(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
+    let last = saved(&gone, 1).unwrap();
     let scenario = successor(OnStale::Ready, last);
     assert!(
         caveat(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),
@@ -109,48 +110,55 @@ fn written() -> Value {
     serde_json::to_value(predecessor().board.memory(at(61)).written_at(wall(0))).unwrap()
 }
 
-fn read(value: &Value, second: u64) -> Result<Option<LastFacts>, Unusable> {
-    SavedFacts::parse(value.to_string().as_bytes())?.last_facts("n1", wall(second))
+fn read(value: &Value, second: u64) -> Result<Predecessor, Unusable> {
+    Predecessor::parse(value.to_string().as_bytes(), "n1", wall(second))
+}
+
+fn facts(value: &Value, second: u64) -> LastFacts {
+    read(value, second).unwrap().facts.unwrap()
 }
 
 #[test]
 fn a_file_grows_older() {
-    let age = |second| read(&written(), second).unwrap().unwrap().age;
+    let age = |second| facts(&written(), second).age;
     assert_eq!(age(0), Duration::from_mins(1));
     assert_eq!(age(3600), Duration::from_mins(61));
 }
 
 #[test]
-fn a_malformed_file_is_refused() {
+fn a_malformed_file_gives_what_can_be_read() {
     let with = |key: &str, value: Value| {
         let mut file = written();
         file[key] = value;
         file
     };
-    let refused = |file: &Value| read(file, 0).unwrap_err().to_string();
-    let (foreign, older) = ("it is not what an agent writes", "it is of an older version");
+    let (foreign, older) = ("facts: not what an agent writes", "it is of an older version");
     for (key, value, why) in [
-        ("node", json!("n2"), "it is about the node \"n2\""),
         ("facts_format", json!(FACTS_FORMAT + 1), "its facts are in form 3, and this version reads form 2"),
         ("facts_format", json!(null), older),
         ("facts", json!({"taints": 7}), foreign),
-        ("services", json!("x"), foreign),
     ] {
-        let said = refused(&with(key, value));
-        assert!(said.starts_with(why), "{said}");
+        let found = read(&with(key, value), 0).unwrap();
+        assert!(found.facts.is_none() && found.left[0].starts_with(why), "{:?}", found.left);
     }
-    for garbage in ["", "{", "[]", "7", "null", "\u{0}", "{\"facts_format\":2}", "{\"facts_format\":\"2\"}"] {
-        let said = SavedFacts::parse(garbage.as_bytes()).unwrap_err().to_string();
-        assert!(said.starts_with(foreign), "{garbage:?}: {said}");
+    let found = read(&with("services", json!("x")), 0).unwrap();
+    assert!(
+        found.facts.is_some() && found.left == ["services: not what an agent writes"],
+        "{:?}",
+        found.left
+    );
+    let said = read(&with("node", json!("n2")), 0).unwrap_err().to_string();
+    assert_eq!(said, "it is about the node \"n2\"");
+    for garbage in ["", "{", "[]", "7", "null", "\u{0}"] {
+        let said = Predecessor::parse(garbage.as_bytes(), "n1", WALL).unwrap_err().to_string();
+        assert!(said.starts_with("it is not what an agent writes"), "{garbage:?}: {said}");
     }
-    let said = SavedFacts::parse(b"{\"node\":\"n1\",\"facts\":{}}").unwrap_err().to_string();
-    assert!(said.starts_with(older), "{said}");
     let day = json!(24 * 3600 * 1000);
-    assert!(read(&with("written_at_unix_ms", day.clone()), 0).is_ok());
+    assert!(read(&with("written_at_unix_ms", day.clone()), 0).unwrap().facts.is_some());
     let ahead = |minutes: u64| json!((24 * 60 + minutes) * 60_000);
-    assert_eq!(read(&with("written_at_unix_ms", ahead(5)), 0).unwrap().unwrap().age, Duration::from_mins(1));
-    let refused = read(&with("written_at_unix_ms", ahead(125)), 0).unwrap_err();
-    assert_eq!(refused.to_string(), "it was written 2 h in the future");
+    assert_eq!(facts(&with("written_at_unix_ms", ahead(5)), 0).age, Duration::from_mins(1));
+    let refused = read(&with("written_at_unix_ms", ahead(125)), 0).unwrap();
+    assert_eq!((refused.facts, refused.left), (None, vec!["it was written 2 h in the future".to_owned()]));
     for extreme in [0, u64::MAX] {
         let mut file = with("cache", json!({"age_ms": u64::MAX}));
         file["written_at_unix_ms"] = extreme.into();
@@ -193,7 +201,7 @@ fn the_form_is_the_one_that_its_number_names() {
     scenario.board.set_node(Node::Present(facts.clone()), at(1), WALL);
     let written = serde_json::to_value(scenario.board.memory(at(61)).written_at(wall(0))).unwrap();
     assert_eq!(written, expected);
-    assert_eq!(read(&expected, 0).unwrap().unwrap().node, Node::Present(facts));
+    assert_eq!(read(&expected, 0).unwrap().facts.unwrap().node, Node::Present(facts));
 }
 
 proptest! {
@@ -204,9 +212,7 @@ proptest! {
         let place = at.index(bytes.len());
         bytes[place] = byte;
         bytes.truncate(cut.index(bytes.len() + 1));
-        if let Ok(memory) = SavedFacts::parse(&bytes) {
-            let _ = memory.last_facts("n1", wall(0));
-        }
+        let _ = Predecessor::parse(&bytes, "n1", wall(0));
     }
 }
 
@@ -226,11 +232,7 @@ fn services_are_taken_over_by_their_names() {
     before.set_service(1, 2, at(0), WALL);
     let json = serde_json::to_vec(&before.memory(at(1))).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
-    assert!(after.take_over(
-        SavedFacts::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
-        at(1),
-        WALL
-    ));
+    assert!(after.take_over(Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap(), at(1), WALL));
     let count = |name| after.service_view("a", name, at(1)).unwrap().local_endpoints;
     assert_eq!(["new", "two", "unheard", "none"].map(count), [1, 2, 1, 0]);
 }

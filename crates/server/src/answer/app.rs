@@ -6,8 +6,7 @@ use crate::metrics::{Metrics, StateCollector, registry};
 use crate::probers::{ProberSettings, Probers};
 use crate::reading::Reader;
 use futures::future::BoxFuture;
-use nodegate_readiness::probers::Handover;
-use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
+use nodegate_readiness::{Board, CheckId, Liveness, Moment, Predecessor, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -104,8 +103,8 @@ impl App {
 
     /// Takes over the probers of the previous agent and returns their number. Must be called before the app
     /// is served.
-    pub fn take_over_probers(&self, handover: &Handover) -> usize {
-        self.probers.take_over(handover, &self.board, self.now())
+    pub fn take_over_probers(&self, predecessor: &Predecessor) -> usize {
+        self.probers.take_over(predecessor, &self.board, self.now())
     }
 
     /// Sets the maximum age of the big answers (`/metrics`, `/status.json`, the page); a second without this

@@ -19,8 +19,8 @@ use self::replacement::Rules;
 use self::table::Table;
 use nodegate_agent_api::{AckSettings, ProberRecord, Standing, Traffic};
 use nodegate_http::{KnownClients, Networks};
-use nodegate_readiness::probers::{GivenAnswer, Handover, ProbeHistory, ProberKind, ServerState};
-use nodegate_readiness::{Board, CheckId, Moment};
+use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerState};
+use nodegate_readiness::{Board, CheckId, Moment, Predecessor};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -203,11 +203,11 @@ impl Probers {
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
     /// before the first answer. Skips probers that this agent would show in other words, and those that do
     /// not count for it.
-    pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
+    pub(crate) fn take_over(&self, predecessor: &Predecessor, board: &Board, now: Moment) -> usize {
         let now = date(now);
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
-        for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
+        for prober in predecessor.probers.iter().filter(|prober| balancers.contains(prober.address)) {
             let Some(prober) = taken_over(prober, board, now) else {
                 lost += 1;
                 continue;
@@ -218,8 +218,8 @@ impl Probers {
         }
         // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
         // clients or a prober was lost.
-        let knew_all = handover.balancers.is_empty() || handover.balancers == balancers.parts();
-        if let Some(listened) = handover.listened.filter(|_| knew_all && lost == 0) {
+        let knew_all = predecessor.balancers.is_empty() || predecessor.balancers == balancers.parts();
+        if let Some(listened) = predecessor.listened.filter(|_| knew_all && lost == 0) {
             let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
         }
         taken

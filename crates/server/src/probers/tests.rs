@@ -385,7 +385,7 @@ fn a_successor_takes_over_regular_probers() {
     let handover = |ms| {
         let drain = json!({"listening_ms": before.listening_ms(ms)});
         let status = json!({"node": "n1", "probers": before.records(ms), "drain": drain});
-        Handover::parse(&serde_json::to_vec(&status).unwrap(), "n1").unwrap()
+        Predecessor::parse(&serde_json::to_vec(&status).unwrap(), "n1", SystemTime::UNIX_EPOCH).unwrap()
     };
     let after = Desk::new();
     assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(2)), 4);
@@ -411,14 +411,14 @@ fn a_successor_takes_over_regular_probers() {
     assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(700)), 0, "all are there");
     // The successor does not take over the listening time of an agent for which other clients count, or whose
     // probers it can't parse.
-    let listened = |balancers: &str, handover: Handover| {
+    let listened = |balancers: &str, handover: Predecessor| {
         let mut other = Desk::new();
         other.probers.settings.balancers = balancers.parse().unwrap();
         let taken = other.probers.take_over(&handover, &other.board, at(2));
         (taken, other.listening_ms(2) > 400_000)
     };
     assert_eq!(listened("10.0.0.1,10.0.0.2", handover(400_500)), (2, true));
-    let of = |balancers: &str| Handover { balancers: vec![balancers.to_owned()], ..handover(400_500) };
+    let of = |balancers: &str| Predecessor { balancers: vec![balancers.to_owned()], ..handover(400_500) };
     assert_eq!(listened("", of("10.0.0.1/32")), (4, false));
     assert_eq!(listened("10.0.0.1", of("10.0.0.1/32")), (1, true));
     let mut odd = handover(400_500);

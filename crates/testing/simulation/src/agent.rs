@@ -15,8 +15,7 @@ use nodegate_agent_api::DrainStatus;
 use nodegate_kube_sim::Observed;
 use nodegate_local_checks::LocalChecks;
 use nodegate_node_watch::{Connector, Transitions};
-use nodegate_readiness::probers::Handover;
-use nodegate_readiness::{Catalog, Moment, SavedFacts, Verdict};
+use nodegate_readiness::{Catalog, Moment, Predecessor, Verdict};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,15 +48,11 @@ impl LastKnownSources for NoSources {
         false
     }
 
-    async fn predecessor(&self) -> Result<Option<SavedFacts>, String> {
+    async fn predecessor(&self, _: &str) -> Result<Option<Predecessor>, String> {
         Ok(None)
     }
 
-    async fn probers(&self, _: &str) -> Result<Option<Handover>, String> {
-        Ok(None)
-    }
-
-    async fn recorded(&self) -> Result<Option<SavedFacts>, String> {
+    async fn recorded(&self, _: &str) -> Result<Option<Predecessor>, String> {
         Ok(None)
     }
 }

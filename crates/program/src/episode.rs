@@ -1,0 +1,54 @@
+//! The one way to log what lasts: when it begins, when its reason changes, each minute while it lasts, and when it ends.
+
+use std::time::Duration;
+
+/// The pause between two log lines about the same thing.
+const REMIND_EVERY: Duration = Duration::from_mins(1);
+
+/// Something that may last, such as a fault. Times are those since any fixed instant. The default is that it does not.
+#[derive(Debug, Default)]
+pub struct Episode {
+    began: Option<Duration>,
+    /// When it was last logged, and with which reason.
+    logged: Option<(Duration, String)>,
+}
+
+impl Episode {
+    /// Notes that it lasts, for this reason. Returns true if that is news, or was last logged a minute ago.
+    pub fn lasts(&mut self, reason: &str, now: Duration) -> bool {
+        self.began.get_or_insert(now);
+        let is_known =
+            |(at, known): &(Duration, String)| known == reason && now.saturating_sub(*at) < REMIND_EVERY;
+        if self.logged.as_ref().is_some_and(is_known) {
+            return false;
+        }
+        self.logged = Some((now, reason.to_owned()));
+        true
+    }
+
+    /// Notes that it is over. Returns how long it lasted, if it did.
+    pub fn ends(&mut self, now: Duration) -> Option<Duration> {
+        self.logged = None;
+        self.began.take().map(|began| now.saturating_sub(began))
+    }
+
+    /// Returns true while it lasts.
+    pub fn is_on(&self) -> bool {
+        self.began.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_logged_when_it_begins_each_minute_for_another_reason_and_at_its_end() {
+        let mut episode = Episode::default();
+        let at = Duration::from_secs;
+        let logged: Vec<u64> = (0..130).filter(|second| episode.lasts("a", at(*second))).collect();
+        assert_eq!((logged, episode.lasts("b", at(130))), (vec![0, 60, 120], true));
+        assert_eq!((episode.ends(at(131)), episode.ends(at(132))), (Some(at(131)), None));
+        assert!(!episode.is_on() && episode.lasts("b", at(132)));
+    }
+}
