@@ -10,6 +10,7 @@ use crate::route::service_of;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Uri};
+use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, ServiceView, Verdict};
 use serde_json::json;
@@ -29,6 +30,9 @@ impl App {
         asker: &Asker,
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
+        if self.board.node_name().is_none() {
+            return (head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING), None);
+        }
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         let found = service_of(path).and_then(|service @ (namespace, name)| {
             Some((service, self.board.service_view(namespace, name, now)?))
@@ -53,10 +57,11 @@ impl App {
         raw: &str,
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
-        let drain = match Query::parse(raw, self.board.catalog()) {
+        let (asked, drain) = match Query::parse(raw, self.board.catalog()) {
             Ok(query) => {
                 let is_excepted = query.excluded && self.board.is_out_by_label_alone(now);
-                query.drain.filter(|_| !is_excepted && self.is_draining(now))
+                let drain = query.drain.filter(|_| !is_excepted && self.is_draining(now));
+                (query.drain.filter(|_| !query.excluded), drain)
             }
             Err(bad) => {
                 let body = Reply::error(400, &bad).body;
@@ -72,6 +77,11 @@ impl App {
             }
             _ => (StatusCode::SERVICE_UNAVAILABLE, Verdict::NotReady),
         };
+        let was_draining =
+            || self.board.last_known(now).is_some_and(|known| known.verdict == Verdict::Draining);
+        if verdict == Verdict::Ready && asked.is_some() && was_draining() {
+            self.metrics.fail_open.inc();
+        }
         let body = format!(
             "{{\n\t\"service\": {{\n\t\t\"namespace\": {},\n\t\t\"name\": {}\n\t}},\n\t\"localEndpoints\": {local_endpoints},\n\t\
              \"serviceProxyHealthy\": {proxy_healthy}\n}}",

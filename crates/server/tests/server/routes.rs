@@ -165,6 +165,31 @@ fn a_service_heeds_a_cordon_if_it_is_asked_to() {
 }
 
 #[test]
+fn a_service_without_a_node_name_is_an_error_as_everywhere() {
+    let services = vec![("ingress/web", 2)];
+    let server = Scenario { services, node_name: None, ..Scenario::default() }.serve();
+    assert_eq!(server.get("/services/ingress/web").status, 500);
+}
+
+#[test]
+fn an_answer_of_a_service_that_staleness_changed_counts_as_failed_open() {
+    let (services, node) = (vec![("ingress/web", 2)], Node::Present(cordoned()));
+    let proof = Some(Duration::from_mins(1));
+    let server = Scenario { node, proof, services, ..Scenario::default() }.serve();
+    let counted = |path: &str| {
+        assert_eq!(server.get(path).status, 200);
+        server
+            .get("/metrics")
+            .body
+            .lines()
+            .find_map(|line| line.strip_prefix("nodegate_fail_open_total ")?.parse().ok())
+    };
+    // Without `drain=` a cordon changes nothing.
+    let counts = ["/services/ingress/web", "/services/ingress/web?drain=404", "/health"].map(counted);
+    assert_eq!(counts, [Some(0), Some(1), Some(2)]);
+}
+
+#[test]
 fn a_service_says_whether_kube_proxy_works() {
     let server = watched();
     let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
