@@ -150,11 +150,14 @@ impl User {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     users: Mutex<HashMap<String, User>>,
+    /// The client certificates that are no longer accepted.
+    refused: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Tokens {
     pub(crate) fn new() -> Self {
-        Tokens { users: Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())])) }
+        let users = Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())]));
+        Tokens { users, refused: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, User>> {
@@ -172,6 +175,16 @@ impl Tokens {
         let mut users = self.lock();
         let user = users.remove(old);
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
+    }
+
+    /// Refuses a client certificate from now on.
+    pub(crate) fn refuse(&self, certificate: Vec<u8>) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(certificate);
+    }
+
+    pub(crate) fn refuses(&self, certificate: &[u8]) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.iter().any(|other| other == certificate)
     }
 
     pub(crate) fn user(&self, token: &str) -> Option<User> {

@@ -11,9 +11,9 @@ use http::header::{HeaderMap, HeaderName, USER_AGENT};
 use http::{Method, Request};
 use std::sync::Arc;
 
-/// A mark in the extensions of a request: its connection has presented a certificate of this cluster's CA.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Certified;
+/// A mark in the extensions of a request: its connection has presented this certificate of the cluster's CA.
+#[derive(Clone, Debug)]
+pub(crate) struct Certified(pub(crate) Arc<[u8]>);
 
 /// A request, parsed as far as needed to classify it.
 pub(super) struct AskedOperation {
@@ -23,8 +23,8 @@ pub(super) struct AskedOperation {
     /// The query as the client wrote it, if there is one.
     pub raw_query: Option<String>,
     pub headers: HeaderMap,
-    /// True if the connection has presented a client certificate. Only the administrator has one.
-    pub certified: bool,
+    /// The client certificate of the connection, if it has presented one. Only the administrator has one.
+    pub certified: Option<Certified>,
     pub kind: RequestKind,
     pub server: usize,
     pub effects: Vec<Effect>,
@@ -43,7 +43,7 @@ impl AskedOperation {
             Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
         };
         let headers = request.headers().clone();
-        let certified = request.extensions().get::<Certified>().is_some();
+        let certified = request.extensions().get::<Certified>().cloned();
         let kind = RequestKind { verb, resource, ..RequestKind::default() };
         let (method, effects) = (request.method().clone(), Vec::new());
         let mut asked =

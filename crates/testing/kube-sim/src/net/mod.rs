@@ -252,11 +252,12 @@ impl Net {
     }
 
     async fn connection(&self, io: SwitchedStream, _open: Open) {
-        let Some(tls) = &self.tls else { return self.http(io, false).await };
+        let Some(tls) = &self.tls else { return self.http(io, None).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
             Ok(Ok(stream)) => {
-                let certified = stream.get_ref().1.peer_certificates().is_some();
+                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let certified = certificate.map(|certificate| Certified(certificate.to_vec().into()));
                 self.http(stream, certified).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
@@ -264,7 +265,7 @@ impl Net {
         }
     }
 
-    async fn http<T>(&self, io: T, certified: bool)
+    async fn http<T>(&self, io: T, certified: Option<Certified>)
     where
         T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -278,8 +279,8 @@ impl Net {
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
         let leave = Arc::new(Notify::new());
         let service = service_fn(|mut request: Request<Incoming>| {
-            if certified {
-                request.extensions_mut().insert(Certified);
+            if let Some(certified) = certified.clone() {
+                request.extensions_mut().insert(certified);
             }
             let (version, leave) = (request.version(), leave.clone());
             let reply = ApiService::new(self.api.clone()).call(request);
