@@ -1,12 +1,13 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
 use crate::client::{ClientError, Connector, expires_in};
-use crate::failure_reason::detail;
+use crate::connection::{Connection, retry_after};
+use crate::failure_reason::{bounded, detail, refusal};
 use crate::observe::WatchObserver;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::header::{CONTENT_TYPE, DATE};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -19,8 +20,6 @@ use std::time::{Duration, SystemTime};
 const LONGEST_ANSWER: usize = 8 << 20;
 /// The most attempts of a read. A replacement that was under way at the first failure may have the same credentials.
 const ATTEMPTS: u32 = 3;
-/// The longest message that is taken from an answer without a `Status`, in characters.
-const LONGEST_MESSAGE: usize = 240;
 
 /// The part of a `Status` that people read.
 #[derive(Deserialize)]
@@ -178,7 +177,20 @@ impl KubeApi {
                 let (number, client) = self.client().await.map_err(failed)?;
                 used.store(number, Ordering::Relaxed);
                 attempts += 1;
-                let result = send_once(&client, &method, path, body, &what).await;
+                let mut request = Request::builder().method(&method).uri(path);
+                let mut bytes = Vec::new();
+                if let Some((kind, body)) = body {
+                    request = request.header(CONTENT_TYPE, kind);
+                    bytes = serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?;
+                }
+                let request = request.body(bytes).map_err(|error| failed(error.to_string()))?;
+                let result = send(&client, request).await.and_then(|reply| match reply.status {
+                    status if status.is_success() => Ok(reply.answer),
+                    status => {
+                        let (what, code) = (what.clone(), status.as_u16());
+                        Err(ApiError::Refused { what, code, message: reply.message() })
+                    }
+                });
                 let is_useless = match &result {
                     // Credentials may have been replaced.
                     Err(error) => matches!(error, ApiError::Failed(..)) || error.code() == Some(401),
@@ -263,34 +275,46 @@ impl KubeApi {
     }
 }
 
-async fn send_once(
-    client: &Client,
-    method: &Method,
-    path: &str,
-    body: Option<(&str, &serde_json::Value)>,
-    what: &str,
-) -> Result<Answer, ApiError> {
-    let failed = |error: &dyn std::fmt::Display| ApiError::Failed(what.to_owned(), error.to_string());
-    let mut request = Request::builder().method(method).uri(path);
-    let mut bytes = Vec::new();
-    if let Some((kind, body)) = body {
-        request = request.header(CONTENT_TYPE, kind);
-        bytes = serde_json::to_vec(body).map_err(|error| failed(&error))?;
-    }
-    let request = request.body(Body::from(bytes)).map_err(|error| failed(&error))?;
-    let response = client.send(request).await.map_err(|error| failed(&detail(&error)))?;
+/// Sends one request on a client, without a limit of time. The error is that there is no answer, or half of one.
+pub async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Reply, ApiError> {
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let failed = |error: &(dyn std::error::Error + 'static)| ApiError::Failed(what.clone(), detail(error));
+    let response = client.send(request.map(Body::from)).await.map_err(|error| failed(&error))?;
     let (head, body) = response.into_parts();
     let date = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
-    let body =
-        Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&detail(&*error)))?;
-    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    if head.status.is_success() {
-        return Ok(Answer { text, date });
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&*error))?;
+    Ok(Reply {
+        status: head.status,
+        retry_after: retry_after(&head.headers),
+        connection: head.extensions.get().copied(),
+        answer: Answer { text: String::from_utf8_lossy(&body.to_bytes()).into_owned(), date },
+    })
+}
+
+/// A whole answer of the API server.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its `Retry-After`.
+    pub retry_after: Option<Duration>,
+    /// The connection on which it came.
+    pub connection: Option<Connection>,
+    /// Its body and its date.
+    pub answer: Answer,
+}
+
+impl Reply {
+    /// Returns what the API server says of an error.
+    fn message(&self) -> String {
+        let status = serde_json::from_str::<Status>(&self.answer.text);
+        bounded(&status.map_or_else(|_| self.answer.text.clone(), |status| status.message))
     }
-    let status = serde_json::from_str::<Status>(&text).ok();
-    let message =
-        status.map_or_else(|| text.chars().take(LONGEST_MESSAGE).collect(), |status| status.message);
-    Err(ApiError::Refused { what: what.to_owned(), code: head.status.as_u16(), message })
+
+    /// Returns an answer that is an error, as a sentence.
+    pub fn refusal(&self) -> String {
+        refusal(self.status.as_u16(), &self.message())
+    }
 }
 
 #[cfg(test)]

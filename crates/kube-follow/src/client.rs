@@ -12,9 +12,9 @@
 
 use crate::credentials::Credentials;
 use crate::observe::{BoxedService, ObservingService, StreamId, WatchObserver};
+use crate::resolve::resolve;
 use crate::tls;
 use futures::future::BoxFuture;
-use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -213,25 +213,19 @@ fn route(config: &Config) -> Result<Route, ClientError> {
     }
 }
 
-/// Resolves names without the C library: a static binary has no resolver of its own.
+/// Resolves names for hyper. In a cluster the API server's name is an address, and this is never called.
 type Resolver = ServiceFn<fn(Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>>>;
 
-/// Resolves a name by `/etc/resolv.conf` and `/etc/hosts`. In a cluster the API server's name is an address, and
-/// this is never called.
-fn resolve(name: Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>> {
+fn resolve_name(name: Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>> {
     Box::pin(async move {
-        // The resolver is built for each connection, so that a changed resolv.conf needs no restart; connections
-        // are rare.
-        let resolver =
-            TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
-        let found = resolver.lookup_ip(name.as_str()).await.map_err(io::Error::other)?;
-        Ok(found.iter().map(|ip| SocketAddr::new(ip, 0)).collect::<Vec<_>>().into_iter())
+        let found = resolve(name.as_str()).await.map_err(io::Error::other)?;
+        Ok(found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect::<Vec<_>>().into_iter())
     })
 }
 
 /// Returns the way to a server's TCP port, and how soon a silent one is noticed.
 pub(crate) fn connector() -> HttpConnector<Resolver> {
-    let mut connector = HttpConnector::new_with_resolver(tower::service_fn(resolve as fn(Name) -> _));
+    let mut connector = HttpConnector::new_with_resolver(tower::service_fn(resolve_name as fn(Name) -> _));
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));

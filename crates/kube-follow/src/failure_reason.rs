@@ -3,6 +3,8 @@
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::tls_refusal;
+use http::StatusCode;
+use kube::core::Status;
 use kube::runtime::watcher;
 use nodegate_program::with_causes;
 use serde::Serialize;
@@ -93,12 +95,31 @@ impl FailureReason {
 /// The maximum length of an error's text, in characters. A proxy may answer with a page.
 const MAX_DETAIL: usize = 500;
 
-/// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do.
+/// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do; of an
+/// answer of the API server, its code and its own sentence.
 pub fn detail(error: &(dyn StdError + 'static)) -> String {
     if let Some(error) = find::<rustls::Error>(error) {
         return tls_refusal::explained(error);
     }
-    let text = with_causes(error);
+    let text = match find::<Box<Status>>(error) {
+        Some(status) => refusal(status.code, &status.message),
+        None => with_causes(error),
+    };
+    bounded(&text)
+}
+
+/// Returns an answer that is an error, as a sentence: the code, and what the API server says.
+pub(crate) fn refusal(code: u16, message: &str) -> String {
+    let code = StatusCode::from_u16(code).map_or_else(|_| code.to_string(), |code| code.to_string());
+    match message.trim() {
+        "" => code,
+        message if code.ends_with(message) => code,
+        message => format!("{code}: {message}"),
+    }
+}
+
+/// Returns the start of a text, on one line.
+pub(crate) fn bounded(text: &str) -> String {
     text.chars().take(MAX_DETAIL).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -120,5 +141,16 @@ mod tests {
     fn the_words_of_an_error_are_bounded_and_on_one_line() {
         let words = detail(&std::io::Error::other("a line of a page\n".repeat(100)));
         assert!(words.chars().count() == MAX_DETAIL && !words.contains(char::is_control), "{words}");
+    }
+
+    #[test]
+    fn a_refusal_is_the_api_servers_own_sentence() {
+        let status = |code, message: &str| {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            detail(&watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status))))
+        };
+        let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
+        assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
+        assert_eq!(status(401, "Unauthorized"), "401 Unauthorized");
     }
 }

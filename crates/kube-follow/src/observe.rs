@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// The longest wait for the head of a response. A frozen API server accepts connections and never answers.
+/// The longest wait for the head of a stream's response. Who sends a single request limits its wait. A frozen API server accepts connections and never answers.
 /// One whose cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -72,8 +72,6 @@ pub struct RequestOutcome {
     pub verb: &'static str,
     /// The status, if there was an answer.
     pub code: Option<u16>,
-    /// The connection of the answer.
-    pub connection: Option<Connection>,
     /// The `Retry-After` of the answer.
     pub retry_after: Option<Duration>,
 }
@@ -191,24 +189,30 @@ where
         }
         let named = named(&parts.uri);
         let server = self.server(&named);
-        let answer =
-            RequestOutcome { server, named, stream, verb, code: None, connection: None, retry_after: None };
+        let answer = RequestOutcome { server, named, stream, verb, code: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
         let (observer, ended_early) = (self.observer.clone(), self.ended_early.clone());
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
-            let response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
-                Ok(answer) => answer.map_err(Into::into)?,
-                Err(_) => return Err(Unanswered::Timeout.into()),
+            let late = async {
+                match stream {
+                    Some(_) => tokio::time::sleep(RESPONSE_TIMEOUT).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut response = tokio::select! {
+                biased;
+                answer = answer => answer.map_err(Into::into)?,
+                () = late => return Err(Unanswered::Timeout.into()),
             };
             let connection = Connection::of(client, &response);
+            response.extensions_mut().insert(connection);
             if let Some(address) = connection.server() {
                 asked.answer.server = address.to_string();
                 *last_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
             }
             asked.answer.code = Some(response.status().as_u16());
-            asked.answer.connection = Some(connection);
             asked.answer.retry_after = retry_after(response.headers());
             drop(asked);
             let watch = watched.filter(|_| response.status().is_success()).map(|stream| {
@@ -357,7 +361,7 @@ mod tests {
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
             };
             let service = ObservingService::new(tower::service_fn(slow), Arc::new(NoObserver));
-            service.oneshot(ask("/api/v1/nodes?limit=500"))
+            service.oneshot(ask_for_stream("/api/v1/nodes?limit=500"))
         };
         assert!(after(3.1).await.is_ok());
         assert!(after(4.1).await.is_err());

@@ -1,18 +1,15 @@
 //! Hosts and plain-HTTP URLs in settings, and how to connect to them.
 
 use crate::options::Key;
-use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use nodegate_kube_follow::resolve;
 use nodegate_readiness::Reason;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 use tokio::net::{TcpSocket, TcpStream};
-
-/// The maximum number of addresses of a name that are tried.
-const MAX_ADDRESSES: usize = 4;
 
 const MALFORMED: &str = "takes a URL like http://127.0.0.1:8080/healthz";
 const NOT_HTTP: &str = "takes a plain http:// URL: no TLS is spoken to a check's own node";
@@ -105,20 +102,6 @@ pub(crate) fn io_reason(error: &io::Error) -> Reason {
         io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Reason::new("ConnectionClosed"),
         _ => Reason::new("ConnectionFailed").detail(error),
     }
-}
-
-/// Returns the addresses of a host, at least one, or the reason why there are none. It does not use the C
-/// library, whose resolver is not in a static binary and can't be cancelled.
-pub async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
-    if let Ok(ip) = host.parse() {
-        return Ok(vec![ip]);
-    }
-    // The resolver is built each time, so that a changed resolv.conf needs no restart.
-    let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build);
-    let resolver = resolver.map_err(|error| error.to_string())?;
-    let found = resolver.lookup_ip(host).await.map_err(|error| error.to_string())?;
-    let addresses: Vec<_> = found.iter().take(MAX_ADDRESSES).collect();
-    if addresses.is_empty() { Err("no address".to_owned()) } else { Ok(addresses) }
 }
 
 /// An `http://` URL on this node, split into the parts of a request.

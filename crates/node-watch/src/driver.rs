@@ -1,29 +1,32 @@
 //! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
 use crate::NodeWatch;
-use crate::freshness::{
-    Action, CHECK_TIMEOUT, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, ReplacementReason,
-};
+use crate::freshness::{Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, ReplacementReason};
+use crate::link::Link;
 use crate::stream::Stream;
-use futures::future::{Fuse, FusedFuture, FutureExt};
+use futures::future::{BoxFuture, FutureExt};
 use http::StatusCode;
-use kube::api::ListParams;
-use kube::{Api, Client};
-use nodegate_kube_follow::{Connection, RequestOutcome, StreamId, WatchObserver, WatchedNode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{GetParams, ListParams, Request};
+use nodegate_kube_follow::{Connection, Reply, RequestOutcome, StreamId, WatchObserver, send};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
-use std::pin::pin;
+use serde::Deserialize;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
 
-/// The client of the Node's watch, which the other watches share.
-pub(crate) type Shared = Receiver<Option<Client>>;
+/// The most checks without an answer. Of those on a new client there is one: each has a connection.
+const MAX_CHECKS: usize = 3;
 
 /// The driver of the state machine.
 pub(crate) struct Driver {
     watch: NodeWatch,
+    pub(crate) link: Link,
     state: Mutex<State>,
     /// Wakes the loop for the clock or for the next check.
     wake: Notify,
@@ -37,14 +40,12 @@ struct State {
     followers: Vec<FollowerLine>,
     /// The next consistency check to send.
     next_check: Option<NextCheck>,
-    /// The client that got the last answer to a check, if it was a new one.
-    answered_on: Option<Client>,
-    /// The client for the next watch of the Node.
-    moves_to: Option<Client>,
-    /// The outcome of the last check.
-    outcome: RequestOutcome,
-    /// True if the last check was not answered.
-    failing: bool,
+    /// The number of the last check whose answer no longer counts.
+    abandoned: u64,
+    /// The server of the last single request.
+    server: String,
+    /// Some if the last check gave no proof; true if its credentials were refused.
+    failing: Option<bool>,
     /// True if the agent may list Nodes, but not get one.
     may_not_get: bool,
 }
@@ -83,14 +84,14 @@ impl Driver {
             machine,
             followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
             next_check: None,
-            answered_on: None,
-            moves_to: None,
-            outcome: RequestOutcome::default(),
-            failing: false,
+            abandoned: 0,
+            server: String::new(),
+            failing: None,
             may_not_get: false,
         };
         let replace = (0..services + 2).map(|_| Notify::new()).collect();
-        Self { watch, state: Mutex::new(state), wake: Notify::new(), replace }
+        let link = Link::new(watch.connector.clone());
+        Self { watch, link, state: Mutex::new(state), wake: Notify::new(), replace }
     }
 
     /// Ignores poisoning: all values under the lock are replaced whole, so a panic elsewhere leaves them
@@ -153,14 +154,18 @@ impl Driver {
                 "the watch missed a change that the API server has; replacing the watch"
             ),
             Action::MoveToTheAnswer => {
-                tracing::info!(
-                    server = state.outcome.server,
-                    "the API server answered only on a new connection; moving the watches to it"
-                );
-                let answered_on = state.answered_on.take();
-                return std::mem::replace(&mut state.moves_to, answered_on);
+                tracing::info!(server = state.server, "moving the watches to a new connection");
+                return self.link.move_to_the_answer();
             }
-            Action::DropTheAnswer => return state.answered_on.take(),
+            Action::DropTheAnswer(number) => return self.link.drop_the_answer(number),
+            Action::Abandon(number) => state.abandoned = number,
+            Action::Late(after) => {
+                let error = format!("no answer within {} s", after.as_secs_f64());
+                // The request has not told yet which server it goes to: the one of the watches, as a rule.
+                let watched = state.line(Stream::Node).map(|line| line.server.clone());
+                state.server = watched.unwrap_or_default();
+                self.check_fails(state, Refusal::NoAnswer { retry_after: None }, &error);
+            }
             Action::Replace(stream, why) => {
                 if let Some(line) = state.line(stream) {
                     line.why = Some(why);
@@ -207,93 +212,109 @@ impl Driver {
         self.state().line(stream).map(|line| line.server.clone()).filter(|server| !server.is_empty())
     }
 
-    /// Takes the client whose connection the next watch of the Node must use.
-    pub(crate) fn take_move(&self) -> Option<Client> {
-        self.state().moves_to.take()
-    }
-
     // === The consistency check ===
 
-    /// Sends a consistency check, on the client of the watches or on a new one.
-    async fn ask(self: &Arc<Self>, next: NextCheck, shared: Option<Client>) -> (NextCheck, Asked) {
-        let connect = || self.watch.connector.connect(self.clone());
+    /// Sends a consistency check, on the client of the watches or on a new one. An answer that takes longer than
+    /// the cache stays fresh proves nothing.
+    async fn ask(self: Arc<Self>, next: NextCheck) -> Asked {
         let asked = async {
-            let client = match shared.filter(|_| !next.on_a_new_connection) {
-                Some(client) => client,
-                None => connect().await.map_err(|error| Failure::no_answer(error.to_string()))?,
+            let in_use = self.link.in_use().borrow().clone().filter(|_| !next.on_a_new_connection);
+            let client = if let Some(client) = in_use {
+                client
+            } else {
+                let client = self.link.connect(self.clone()).await;
+                client.map_err(|error| Failure::no_answer(error.to_string()))?
             };
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
         };
-        let late = || Err(Failure::no_answer(format!("no answer within {} s", CHECK_TIMEOUT.as_secs_f64())));
-        let asked = tokio::time::timeout(CHECK_TIMEOUT, asked).await.unwrap_or_else(|_| late());
-        (next, asked)
+        let within = self.watch.board.policy().stale_after;
+        let late = |_| Failure::no_answer(format!("no answer within {} s", within.as_secs_f64()));
+        tokio::time::timeout(within, asked).await.map_err(late)?
     }
 
     /// Sends one metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut
     /// off from etcd can't answer it, although it answers many other requests.
     async fn check(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
         let may_not_get = self.state().may_not_get;
-        let asked = self.ask_for(client, may_not_get).await;
-        let Err(Failure { error, .. }) = &asked else { return asked };
-        let forbidden = self.state().outcome.code == Some(StatusCode::FORBIDDEN.as_u16());
-        if !forbidden || std::mem::replace(&mut self.state().may_not_get, true) {
-            return asked;
+        let reply = self.ask_for(client, may_not_get).await?;
+        if reply.status != StatusCode::FORBIDDEN || std::mem::replace(&mut self.state().may_not_get, true) {
+            return judge(&reply);
         }
+        let error = reply.refusal();
         tracing::warn!(error, "not allowed to get the Node; listing it instead for consistency checks");
-        self.ask_for(client, true).await
+        judge(&self.ask_for(client, true).await?)
     }
 
     /// Sends the GET or a list of one, which is a quorum read, too, for a role without the verb `get`.
-    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeVersion, Connection), Failure> {
-        self.state().outcome = RequestOutcome::default();
-        let (api, name) = (Api::<WatchedNode>::all(client.clone()), &self.watch.node_name);
-        let read = if as_list {
-            let one = ListParams::default().fields(&format!("metadata.name={name}"));
-            api.list_metadata(&one).await.map(|nodes| nodes.items.into_iter().next())
+    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<Reply, Failure> {
+        let (nodes, name) = (Request::new("/api/v1/nodes"), &self.watch.node_name);
+        let request = if as_list {
+            nodes.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
         } else {
-            api.get_metadata(name).await.map(Some)
+            nodes.get_metadata(name, &GetParams::default())
         };
-        let outcome = self.state().outcome.clone();
-        let node = match (read, outcome.code) {
-            (Ok(Some(node)), _) => NodeVersion::present(&node.metadata),
-            // A 404 may also mean that the API server knows no Nodes at all; then the list fails with it, too.
-            (Ok(None), _) | (Err(_), Some(404)) => NodeVersion::Absent,
-            (Err(error), _) => return Err(Failure::of(&error, &outcome)),
-        };
-        let connection = outcome.connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
-        Ok((node, connection))
+        let request = request.map_err(|error| Failure::no_answer(error.to_string()))?;
+        send(client, request).await.map_err(|error| Failure::no_answer(error.to_string()))
     }
 
     fn conclude(&self, next: NextCheck, asked: Asked) {
         let number = next.number;
         match asked {
             Ok((client, node, connection)) => {
-                let mut state = self.state();
-                state.failing = false;
-                let unused =
-                    std::mem::replace(&mut state.answered_on, next.on_a_new_connection.then_some(client));
-                drop(state);
-                drop(unused);
+                self.state().failing = None;
+                if next.on_a_new_connection {
+                    self.link.answered(number, client);
+                }
                 self.step(Input::Answered { number, node, connection });
             }
             Err(failure) => {
-                let mut state = self.state();
-                let failing = std::mem::replace(&mut state.failing, true);
-                let server = state.outcome.server.clone();
-                drop(state);
-                self.trouble((!server.is_empty()).then(|| server.clone()), &failure.error);
-                if !failing {
-                    tracing::info!(
-                        server,
-                        error = failure.error,
-                        "the API server does not answer the consistency check; retrying"
-                    );
-                }
+                self.check_fails(&mut self.state(), failure.refusal, &failure.error);
                 self.step(Input::Unanswered { number, refusal: failure.refusal });
             }
         }
     }
+
+    /// Records why a check gives no proof, and logs the first failure of a row.
+    fn check_fails(&self, state: &mut State, refusal: Refusal, error: &str) {
+        self.trouble(Some(state.server.clone()).filter(|server| !server.is_empty()), error);
+        let unauthorized = refusal == Refusal::Unauthorized;
+        if state.failing.replace(unauthorized) == Some(unauthorized) {
+            return;
+        }
+        let server = &state.server;
+        if unauthorized {
+            tracing::warn!(server, error, "the API server refuses the credentials; reading them again");
+        } else {
+            tracing::info!(server, error, "the API server does not answer the consistency check; retrying");
+        }
+    }
+}
+
+/// The part of an answer that tells the Node's state, of the Node itself or of a list of one.
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    items: Option<Vec<Found>>,
+}
+
+/// Returns the state of the Node in an answer.
+fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
+    let node = match reply.status {
+        // A 404 may also mean that the API server knows no Nodes at all; then the list fails with it, too.
+        StatusCode::NOT_FOUND => NodeVersion::Absent,
+        status if !status.is_success() => return Err(Failure::of(reply)),
+        _ => {
+            let found: Found = serde_json::from_str(&reply.answer.text)
+                .map_err(|error| Failure::no_answer(format!("unreadable answer: {error}")))?;
+            let node =
+                found.items.map_or(Some(found.metadata), |items| Some(items.into_iter().next()?.metadata));
+            node.map_or(NodeVersion::Absent, |meta| NodeVersion::present(&meta))
+        }
+    };
+    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
+    Ok((node, connection))
 }
 
 impl State {
@@ -312,45 +333,73 @@ impl Failure {
         Self { refusal: Refusal::NoAnswer { retry_after: None }, error }
     }
 
-    /// Converts an error. A server that fails may be one of several; all servers refuse the other requests
-    /// alike.
-    fn of(error: &kube::Error, outcome: &RequestOutcome) -> Self {
-        let retry_after = outcome.retry_after;
-        let status = outcome.code.and_then(|code| StatusCode::from_u16(code).ok());
-        let refusal = match status {
-            Some(StatusCode::TOO_MANY_REQUESTS) => Refusal::Throttled { retry_after },
-            Some(status) if status.is_redirection() || status.is_client_error() => {
-                Refusal::Answered { retry_after }
-            }
-            _ => Refusal::NoAnswer { retry_after },
-        };
-        let status = status.filter(|status| !status.is_success());
-        let error = status.map_or_else(|| nodegate_kube_follow::detail(error), |status| status.to_string());
+    /// Converts an answer that is an error. A server that fails may be one of several; all servers refuse the other
+    /// requests alike.
+    fn of(reply: &Reply) -> Self {
+        let retry_after = reply.retry_after;
+        let (refusal, error) = (
+            match reply.status {
+                StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
+                StatusCode::UNAUTHORIZED => Refusal::Unauthorized,
+                status if status.is_redirection() || status.is_client_error() => {
+                    Refusal::Answered { retry_after }
+                }
+                _ => Refusal::NoAnswer { retry_after },
+            },
+            reply.refusal(),
+        );
         Self { refusal, error }
     }
 }
 
 /// Drives the state machine, forever.
-pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
-    let mut check = pin!(Fuse::terminated());
+pub(crate) async fn run(driver: Arc<Driver>) {
+    let mut checks: Vec<(NextCheck, BoxFuture<'_, Asked>)> = Vec::new();
     loop {
         let now = driver.now();
         driver.watch.liveness.watch.advance(now);
+        if driver.link.must_be_replaced() {
+            driver.step(Input::NewClientDue);
+        }
         // It is taken first: in the condition itself the lock would be held through the block.
-        let next = driver.state().next_check.take();
+        let (next, abandoned) = {
+            let mut state = driver.state();
+            (state.next_check.take(), state.abandoned)
+        };
+        checks.retain(|(check, _)| check.number > abandoned);
         if let Some(next) = next {
-            let client = shared.borrow().clone();
-            check.set(driver.ask(next, client).fuse());
+            checks.retain(|(other, _)| !(other.on_a_new_connection && next.on_a_new_connection));
+            if checks.len() == MAX_CHECKS {
+                drop(checks.remove(0));
+            }
+            checks.push((next, driver.clone().ask(next).boxed()));
         }
         let wake_at = driver.state().machine.wake_at();
         let pause = wake_at.map_or(REPORT_EVERY, |at| at.since(now)).min(REPORT_EVERY);
+        let expires = driver.link.expires().unwrap_or_else(|| Instant::now() + REPORT_EVERY);
         tokio::select! {
             biased;
-            (next, asked) = &mut check, if !check.is_terminated() => driver.conclude(next, asked),
+            (next, asked) = first_of(&mut checks) => driver.conclude(next, asked),
             () = driver.wake.notified() => {}
             () = tokio::time::sleep(pause) => driver.step(Input::Woke { wall: nodegate_clock::wall() }),
+            () = tokio::time::sleep_until(expires) => {}
         }
     }
+}
+
+/// Waits for the first result of these checks, and takes it.
+async fn first_of(checks: &mut Vec<(NextCheck, BoxFuture<'_, Asked>)>) -> (NextCheck, Asked) {
+    poll_fn(|cx| {
+        let done = checks.iter_mut().enumerate().find_map(|(index, (_, check))| match check.poll_unpin(cx) {
+            Poll::Ready(asked) => Some((index, asked)),
+            Poll::Pending => None,
+        });
+        match done {
+            Some((index, asked)) => Poll::Ready((checks.remove(index).0, asked)),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 impl WatchObserver for Driver {
@@ -371,14 +420,17 @@ impl WatchObserver for Driver {
         let up = answer.code.is_some_and(|code| code < 500);
         self.watch.metrics.server(&answer.server, &answer.named, up);
         let mut state = self.state();
-        match answer.stream {
-            None => state.outcome = answer.clone(),
-            Some(stream) => {
-                if let Some(line) = state.line(stream.into()) {
-                    line.retry_after = answer.retry_after;
-                    line.server.clone_from(&answer.server);
-                }
-            }
+        let Some(stream) = answer.stream else {
+            return state.server.clone_from(&answer.server);
+        };
+        if let Some(line) = state.line(stream.into()) {
+            line.retry_after = answer.retry_after;
+            line.server.clone_from(&answer.server);
+        }
+        drop(state);
+        // The Node's follower itself gets a new client.
+        if answer.code == Some(401) && Stream::from(stream) != Stream::Node {
+            self.step(Input::NewClientDue);
         }
     }
 }

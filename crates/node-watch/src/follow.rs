@@ -1,9 +1,10 @@
 //! Follows one list with a reflector, and relists after every fault. The old objects stay until the new list
 //! is complete.
 
-use crate::driver::{Driver, Shared};
+use crate::driver::Driver;
 use crate::followed::{Followed, OwnNode, Renewed};
 use crate::freshness::{Input, NodeVersion, ReplacementReason};
+use crate::link::LASTING;
 use crate::stream::Stream;
 use crate::watched_objects::Watched;
 use crate::{FirstList, NodeWatch};
@@ -15,12 +16,9 @@ use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::Sender;
 
 /// The timeout of a first list; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
-/// The least duration of a successful session, after which the backoff starts over.
-const LASTING: Duration = Duration::from_secs(5);
 /// The lifetime of a watch in seconds, after which the server ends it and the agent resumes it. The range is
 /// wide so that agents that started together, after an API restart, are spread from the first time on: drawn
 /// from 500 to 600, they came at five times the even rate. Other means detect silence, so this may be rare:
@@ -38,53 +36,28 @@ const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 const STARTING: Duration = Duration::from_secs(20);
 const LONGEST_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
 
-/// The interval of new connections while an API server goes on failing: it may be one of several behind its
-/// address.
-const TRY_ANOTHER_EVERY: Duration = Duration::from_mins(1);
-
-/// Follows the own Node, forever, on a client that the others share. The client is kept for as long as its
-/// server answers, even with errors: during an outage, new connections of five thousand agents would be a
-/// storm of their own.
+/// Follows the own Node, forever.
 pub(crate) async fn node(
     watch: &NodeWatch,
     driver: Arc<Driver>,
     no_client: impl Fn(),
     first_list: FirstList,
-    shared: Sender<Option<Client>>,
 ) {
+    let link = &driver.link;
     let (first_list, held) = (Some(first_list), NodeVersion::Unknown);
-    let node = OwnNode { watch, first_list, held, shared: &shared, connecting: None };
-    let mut follower = Follower::new(watch, driver.clone(), node);
-    let mut kept = None;
-    let mut server_errors = ServerErrors::default();
+    let mut follower = Follower::new(watch, driver.clone(), OwnNode { watch, first_list, held, link });
     loop {
-        let (client, is_new) = match (driver.take_move(), kept.take()) {
-            (Some(client), _) => (Ok(client), true),
-            (None, Some(client)) => (Ok(client), false),
-            (None, None) => (watch.connector.connect(driver.clone()).await, true),
-        };
-        let ended = match &client {
+        let ended = match link.next(driver.clone()).await {
             Ok(client) => {
-                if is_new {
-                    follower.followed.connecting = Some(client.clone());
-                }
-                follower.session(client.clone(), future::pending()).await
+                let ended = follower.session(client.clone(), future::pending()).await;
+                link.ended(client, &ended);
+                ended
             }
             Err(error) => {
                 no_client();
                 SessionEnd::before_it_began(FailureReason::NoClient, error.to_string())
             }
         };
-        // The server may forbid the Node's watch, but allow the others.
-        if ended.reason == FailureReason::Forbidden {
-            follower.followed.share();
-        }
-        if server_errors.keep(&ended, driver.now()) {
-            kept = client.ok();
-        } else {
-            // On the old client the other followers would open a connection of their own.
-            shared.send_replace(None);
-        }
         follower.rest(&ended).await;
     }
 }
@@ -92,42 +65,6 @@ pub(crate) async fn node(
 /// Returns the wait, give or take a tenth.
 fn around(wait: Duration) -> Duration {
     wait.mul_f64(0.9 + 0.2 * fastrand::f64())
-}
-
-/// Decides whether to keep a connection whose server fails.
-#[derive(Default)]
-struct ServerErrors {
-    in_a_row: u32,
-    tried_another: Option<Moment>,
-}
-
-impl ServerErrors {
-    /// Returns true if the next attempt uses the same connection.
-    fn keep(&mut self, ended: &SessionEnd, now: Moment) -> bool {
-        if ended.reason != FailureReason::ServerError || ended.lasted > LASTING {
-            *self = Self::default();
-        }
-        match ended.reason {
-            FailureReason::BadRequest
-            | FailureReason::Forbidden
-            | FailureReason::Expired
-            | FailureReason::Throttled
-            | FailureReason::Rejected => true,
-            // The server has just answered the check. This does not count twice.
-            FailureReason::Unresponsive | FailureReason::Moved => ended.lasted > LASTING,
-            FailureReason::ServerError => {
-                self.in_a_row += 1;
-                let tried = self.tried_another.is_some_and(|at| now.since(at) < TRY_ANOTHER_EVERY);
-                let keep = self.in_a_row == 1 || tried;
-                if !keep {
-                    self.tried_another = Some(now);
-                }
-                keep
-            }
-            // A 401 requires fresh credentials, and all other failures are no answer.
-            _ => false,
-        }
-    }
 }
 
 /// Follows one list.
@@ -138,24 +75,25 @@ pub(crate) struct Follower<'a, F> {
     followed: F,
     backoff: Backoff,
     /// The reasons of consecutive faults that have been logged.
-    told: Vec<FailureReason>,
+    logged: Vec<FailureReason>,
 }
 
 impl<'a, F: Followed> Follower<'a, F> {
     pub(crate) fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
         let stream = followed.stream();
-        Self { watch, driver, stream, followed, backoff: Backoff::default(), told: Vec::new() }
+        Self { watch, driver, stream, followed, backoff: Backoff::default(), logged: Vec::new() }
     }
 
-    /// Follows on the shared client, forever, and moves to each new one.
-    pub(crate) async fn follow(mut self, mut shared: Shared) {
+    /// Follows on the client in use, forever, and moves to each new one.
+    pub(crate) async fn follow(mut self) {
+        let mut in_use = self.driver.link.in_use();
         loop {
-            // The sender lives as long as this future: both are parts of one.
-            let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {
+            // The link lives as long as this future, which has the driver.
+            let Ok(Some(client)) = in_use.wait_for(Option::is_some).await.map(|client| client.clone()) else {
                 return future::pending().await;
             };
             let moved = async {
-                let _ = shared.changed().await;
+                let _ = in_use.changed().await;
             };
             let ended = self.session(client, moved).await;
             if ended.reason != FailureReason::Moved {
@@ -191,8 +129,8 @@ impl<'a, F: Followed> Follower<'a, F> {
         let wait =
             wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
         self.log(ended, wait);
-        if !self.told.contains(&ended.reason) {
-            self.told.push(ended.reason);
+        if !self.logged.contains(&ended.reason) {
+            self.logged.push(ended.reason);
         }
         tokio::time::sleep(wait).await;
     }
@@ -204,11 +142,11 @@ impl<'a, F: Followed> Follower<'a, F> {
         let (error, server) = (&ended.detail, self.driver.server(self.stream));
         let forbidden = ended.reason == FailureReason::Forbidden;
         // A fault of the Lease's watch also hits the Node's, whose line is enough.
-        if self.told.contains(&ended.reason) || (self.stream == Stream::Lease && !forbidden) {
+        if self.logged.contains(&ended.reason) || (self.stream == Stream::Lease && !forbidden) {
             tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
             return;
         }
-        let again = if self.told.is_empty() { "" } else { " for another reason" };
+        let again = if self.logged.is_empty() { "" } else { " for another reason" };
         match (self.stream, ended.reason) {
             (Stream::Service(index), FailureReason::Forbidden) => {
                 let service = self.watch.board.catalog().services().nth(index);
@@ -308,10 +246,10 @@ impl<'a, F: Followed> Follower<'a, F> {
     }
 
     fn watching_again(&mut self) {
-        if self.told.is_empty() {
+        if self.logged.is_empty() {
             return;
         }
-        self.told.clear();
+        self.logged.clear();
         let resource = F::RESOURCE;
         if self.stream == Stream::Lease {
             tracing::debug!(resource, "watching again");
@@ -325,49 +263,10 @@ impl<'a, F: Followed> Follower<'a, F> {
 mod tests {
     use super::*;
 
-    /// Returns for each end if the connection is kept after it. Each comes with the seconds since the first.
-    fn kept(ends: &[(u64, FailureReason)]) -> Vec<bool> {
-        let mut errors = ServerErrors::default();
-        let keep = |(seconds, reason): &(u64, FailureReason)| {
-            let ended = SessionEnd { reason: *reason, detail: String::new(), lasted: Duration::ZERO };
-            errors.keep(&ended, Moment::from_start(Duration::from_secs(1000 + seconds)))
-        };
-        ends.iter().map(keep).collect()
-    }
-
     /// The limit is 60 with Leases. 45 of them are the most checks of an idle hour.
     #[test]
     fn in_the_worst_draw_an_hour_costs_fewer_than_60_requests() {
         let resumed = 2 * 3600_u32.div_ceil(*WATCH_SECONDS.start());
         assert!(45 + resumed < 60, "{resumed} watches resumed");
-    }
-
-    #[test]
-    fn an_answer_keeps_the_connection_and_silence_does_not() {
-        for reason in [
-            FailureReason::Forbidden,
-            FailureReason::Expired,
-            FailureReason::Throttled,
-            FailureReason::BadRequest,
-        ] {
-            assert_eq!(kept(&[(0, reason), (1, reason), (300, reason)]), [true; 3], "{reason:?}");
-        }
-        for reason in [
-            FailureReason::Timeout,
-            FailureReason::Disconnected,
-            FailureReason::Malformed,
-            FailureReason::Unauthorized,
-        ] {
-            assert_eq!(kept(&[(0, reason)]), [false], "{reason:?}");
-        }
-    }
-
-    #[test]
-    fn a_server_that_goes_on_failing_is_not_the_only_one_tried() {
-        let failing = [0, 1, 5, 60, 62, 70, 130].map(|at| (at, FailureReason::ServerError));
-        assert_eq!(kept(&failing), [true, false, true, true, false, true, false]);
-        let interrupted =
-            [(0, FailureReason::ServerError), (1, FailureReason::Throttled), (2, FailureReason::ServerError)];
-        assert_eq!(kept(&interrupted), [true; 3]);
     }
 }

@@ -1,6 +1,7 @@
 //! The followed types of objects, and what happens to their events.
 
 use crate::freshness::NodeVersion;
+use crate::link::Link;
 use crate::stream::Stream;
 use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice, local_endpoints};
 use crate::{FirstList, NodeWatch};
@@ -10,7 +11,6 @@ use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{Node, ServiceName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -56,19 +56,7 @@ pub(crate) struct OwnNode<'a> {
     pub(crate) first_list: Option<FirstList>,
     /// The last version of the Node from the watch.
     pub(crate) held: NodeVersion,
-    /// The client for the other followers, once it has a connection. A request on it any sooner would open a
-    /// second connection, and a thousand agents that come back together would come back twice.
-    pub(crate) shared: &'a Sender<Option<Client>>,
-    pub(crate) connecting: Option<Client>,
-}
-
-impl OwnNode<'_> {
-    /// Shares the client, which has a connection now.
-    pub(crate) fn share(&mut self) {
-        if let Some(client) = self.connecting.take() {
-            self.shared.send_replace(Some(client));
-        }
-    }
+    pub(crate) link: &'a Link,
 }
 
 impl Followed for OwnNode<'_> {
@@ -101,7 +89,7 @@ impl Followed for OwnNode<'_> {
 
     fn settled(&mut self) {
         self.first_list.take().into_iter().for_each(FirstList::settled);
-        self.share();
+        self.link.connected();
     }
 }
 

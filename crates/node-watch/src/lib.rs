@@ -11,6 +11,7 @@ mod followed;
 mod freshness;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod link;
 mod metrics;
 mod stream;
 #[cfg(test)]
@@ -124,16 +125,15 @@ impl NodeWatch {
                 }
             });
         };
-        let (share, shared) = watch::channel(None);
-        let lease = Follower::new(&self, driver.clone(), OwnLease { watch: &self }).follow(shared.clone());
-        let drive = driver::run(driver.clone(), shared.clone());
+        let lease = Follower::new(&self, driver.clone(), OwnLease { watch: &self }).follow();
+        let drive = driver::run(driver.clone());
         let services = self.board.catalog().services().enumerate().map(|(index, name)| {
             let first_list = Some(first_list.clone());
             let slices = ServiceSlices { watch: &self, index, name, first_list };
-            Follower::new(&self, driver.clone(), slices).follow(shared.clone())
+            Follower::new(&self, driver.clone(), slices).follow()
         });
         let services: Vec<_> = services.collect();
-        let node = follow::node(&self, driver, no_client, first_list, share);
+        let node = follow::node(&self, driver, no_client, first_list);
         // Biased: the order in which the streams are polled does not depend on how often they were.
         tokio::join!(biased; node, lease, drive, join_all(services));
     }

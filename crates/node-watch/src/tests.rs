@@ -179,6 +179,62 @@ async fn refused_credentials_are_read_again() {
     assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "{clients:?}");
 }
 
+/// Watches a Node that does not exist for a minute, with an API server that answers a check of the client with this
+/// number after a time, with a status. Returns the number of clients, and how often the cache was seen stale.
+async fn checked(check: fn(usize, Duration) -> (u16, Duration)) -> (usize, usize) {
+    let (began, clients) = (nodegate_clock::now(), Arc::new(AtomicUsize::new(0)));
+    let made = clients.clone();
+    let open = move || {
+        let client = made.fetch_add(1, Ordering::Relaxed);
+        BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {
+            let asked = Asked { client, after: nodegate_clock::now() - began, uri: request.uri().clone() };
+            async move {
+                let watches = asked.query().contains("watch=");
+                let (status, takes) =
+                    if asked.is_check() { check(client, asked.after) } else { (200, Duration::ZERO) };
+                sleep(takes).await;
+                let body = Full::new(Bytes::from_static(if watches { b"" } else { EMPTY.as_bytes() }));
+                let open = if watches { NO_LIMIT } else { Duration::ZERO };
+                let body =
+                    body.map_err(BoxError::from).with_trailers(sleep(open).map(|()| None)).boxed_unsync();
+                Ok::<_, BoxError>(Response::builder().status(status).body(body)?)
+            }
+        }))
+    };
+    let node_watch = node_watch(began, Catalog::default(), open);
+    let seen = async {
+        let mut stale = 0;
+        for _ in 0..600 {
+            sleep(Duration::from_millis(100)).await;
+            let now = node_watch.timeline.at(nodegate_clock::now());
+            stale += usize::from(node_watch.board.freshness(now).stale);
+        }
+        stale
+    };
+    let stale = tokio::select! {
+        stale = seen => stale,
+        () = node_watch.clone().run(watch::channel(Startup::Connecting).0) => unreachable!(),
+    };
+    (clients.load(Ordering::Relaxed), stale)
+}
+
+/// The open watches go on, so nothing else tells that a client's credentials have been replaced.
+#[tokio::test(start_paused = true)]
+async fn a_check_that_is_refused_with_401_makes_a_new_client_at_once() {
+    let refused_from_20_s_on = |client, after| {
+        let refused = client == 0 && after > Duration::from_secs(20);
+        (if refused { 401 } else { 404 }, Duration::ZERO)
+    };
+    assert_eq!(checked(refused_from_20_s_on).await, (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_take_two_seconds_keep_the_cache_fresh() {
+    let (clients, stale) = checked(|_, _| (404, Duration::from_secs(2))).await;
+    assert_eq!(stale, 0);
+    assert!(clients <= 2, "{clients} clients");
+}
+
 /// A first watch may be lost before a renewal came on it. Without a Lease, none is due.
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_a_listed_lease_that_brings_no_renewal_is_replaced() {

@@ -2,7 +2,8 @@
 
 use super::scene::{CORDONED, FRESH, LOST, REPLACED, STALE, Scene, cluster};
 use nodegate_kube_sim::Effect;
-use nodegate_testbed::{NODE, needs_root};
+use nodegate_testbed::{Cluster, NODE, needs_root};
+use serde_json::{Value, json};
 
 /// The maximum of open connections: one that the agent leaves stays open until its watches have ended.
 const CONNECTIONS: u64 = 6;
@@ -98,6 +99,50 @@ fn goaway_after_every_answer_makes_no_storm_of_connections() {
     scene.never_stale();
     scene.goes_on();
     scene.ends("GOAWAY after every answer", &[FRESH]);
+}
+
+/// Writes a kubeconfig with credentials of this kind, and returns its user. A Pod's token is a `tokenFile`, too.
+fn write_user(cluster: &Cluster, kind: &str, token: &str) -> Value {
+    let file = cluster.dir.path().join("token");
+    let user = match kind {
+        "exec" => {
+            let args = [json!({"status": {"token": token}}).to_string()];
+            let version = "client.authentication.k8s.io/v1";
+            json!({"exec": {"apiVersion": version, "command": "echo", "args": args, "interactiveMode": "Never"}})
+        }
+        "tokenFile" => {
+            std::fs::write(&file, token).unwrap();
+            json!({ "tokenFile": file })
+        }
+        "client-certificate" => cluster.sim.client_certificate().unwrap(),
+        _ => json!({ "token": token }),
+    };
+    std::fs::write(cluster.kubeconfig(), cluster.sim.kubeconfig_as(&user)).unwrap();
+    user
+}
+
+/// The API server refuses the old credentials, and goes on with the open watch.
+#[test]
+fn credentials_that_are_refused_while_their_successors_are_at_hand_are_not_missed() {
+    for kind in ["token", "exec", "tokenFile", "client-certificate"] {
+        // Without a Lease, each proof is a consistency check.
+        let cluster = Cluster::with(|builder| builder);
+        let first = write_user(&cluster, kind, cluster.token());
+        let agent = cluster.ready_agent(&["--stale-after=6s"]);
+        let mut scene = Scene::probed(cluster, agent);
+        scene.fault(|scene| {
+            write_user(&scene.cluster, kind, "new-token");
+            assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
+            assert_eq!(scene.cluster.sim.refuse_certificate(&first), kind == "client-certificate");
+        });
+        // Twelve seconds of probes.
+        scene.prober.wait(600);
+        scene.never_stale();
+        let requests = scene.cluster.sim.counters().read().total();
+        assert!(requests < 20, "{kind}: {requests} requests in 12 s");
+        scene.goes_on();
+        scene.ends(&format!("401 to a {kind}"), &[FRESH]);
+    }
 }
 
 /// Shows that the agent reads its kubeconfig again.

@@ -14,10 +14,23 @@ const MOST_REMEMBERED: usize = 64;
 pub(crate) enum Refusal {
     /// The API server has too much to do (429); another one may have less.
     Throttled { retry_after: Option<Duration> },
+    /// The API server does not accept the credentials of this client (401); others may be there by now.
+    Unauthorized,
     /// The API server refuses to answer, as any other would.
     Answered { retry_after: Option<Duration> },
     /// There is no answer, or a server error; another server may answer.
     NoAnswer { retry_after: Option<Duration> },
+}
+
+impl Refusal {
+    pub(super) fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after }
+            | Self::Answered { retry_after }
+            | Self::NoAnswer { retry_after } => retry_after,
+            Self::Unauthorized => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -36,20 +49,19 @@ pub(super) struct Answer {
 
 #[derive(Clone, Debug)]
 pub(super) struct SentCheck {
+    pub(super) number: u64,
     pub(super) at: Moment,
     /// The states that the cache has had since the request, the oldest first.
     pub(super) held: Vec<NodeVersion>,
     pub(super) on_a_new_connection: bool,
 }
 
-impl CheckProgress {
+impl SentCheck {
     /// Records a state of the cache.
     pub(super) fn remember(&mut self, state: &NodeVersion) {
-        if let Self::AwaitingAnswer(sent) | Self::AwaitingWatch(sent, ..) = self {
-            if sent.held.len() == MOST_REMEMBERED {
-                sent.held.remove(0);
-            }
-            sent.held.push(state.clone());
+        if self.held.len() == MOST_REMEMBERED {
+            self.held.remove(0);
         }
+        self.held.push(state.clone());
     }
 }

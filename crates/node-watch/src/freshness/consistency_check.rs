@@ -16,8 +16,13 @@ use std::time::Duration;
 /// second. While Leases arrive, the check is sent with the last renewal that counts, and has all of
 /// `--stale-after`.
 const CHECK_AFTER: f64 = 6.0 / 7.0;
-/// The longest wait for the answer.
-pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The time after which an answer is late. It still counts when it comes, with the date of its request, but the
+/// agent no longer waits for it alone.
+const CHECK_LATE: Duration = Duration::from_millis(1500);
+/// The part of `--stale-after` within which a server's answers keep the cache fresh.
+const SLOWEST: u32 = 3;
+/// The most late checks whose answers still count.
+const MOST_LATE: usize = 2;
 /// The time for a change in the answer to arrive on the watch.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
@@ -29,10 +34,14 @@ const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
 /// The state of the consistency checks.
 #[derive(Debug)]
 pub(super) struct ConsistencyCheck {
-    check_after: Duration,
+    stale_after: Duration,
     progress: CheckProgress,
+    /// The checks without an answer that the agent no longer waits for, the oldest first.
+    late: Vec<SentCheck>,
     /// The number of the last check.
-    number: u64,
+    pub(super) number: u64,
+    /// The time that the last answer took, within bounds.
+    took: Duration,
     /// The time of the last check that showed the cache to be current.
     pub(super) verified: Option<Moment>,
     backoff: Backoff,
@@ -65,9 +74,11 @@ enum Next {
 impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
         Self {
-            check_after: stale_after.mul_f64(CHECK_AFTER),
+            stale_after,
             progress: CheckProgress::Idle,
+            late: Vec::new(),
             number: 0,
+            took: Duration::ZERO,
             verified: None,
             backoff: Backoff::default(),
             not_before: Moment::default(),
@@ -90,15 +101,62 @@ impl ConsistencyCheck {
         }
     }
 
-    /// Ends an outage after a list, and the check in progress, because the list was requested later. The next
-    /// failure is a first one again. Returns true if the check was answered on a new connection.
-    pub(super) fn outage_is_over(&mut self) -> bool {
-        let ended = std::mem::replace(&mut self.progress, CheckProgress::Idle);
+    /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
+    fn due_after(&self) -> Duration {
+        self.stale_after.saturating_sub(self.took * 2).min(self.stale_after.mul_f64(CHECK_AFTER))
+    }
+
+    /// Returns the time for an answer until it is late.
+    fn late_after(&self) -> Duration {
+        CHECK_LATE.max(self.took * 5 / 4)
+    }
+
+    /// Ends an outage after a list, and all checks, because the list was requested later. The next failure is a
+    /// first one again. Returns the number of a check that was answered on a new connection.
+    pub(super) fn outage_is_over(&mut self) -> Option<u64> {
+        self.late.clear();
         self.failing = false;
         self.next = Next::Here;
         self.left_alone_until = Moment::default();
         self.backoff.reset();
-        matches!(ended, CheckProgress::AwaitingWatch(sent, ..) if sent.on_a_new_connection)
+        match std::mem::replace(&mut self.progress, CheckProgress::Idle) {
+            CheckProgress::AwaitingWatch(sent, ..) if sent.on_a_new_connection => Some(sent.number),
+            _ => None,
+        }
+    }
+
+    /// Makes the next check one on a new client, whose credentials are those of that moment.
+    pub(super) fn needs_new_client(&mut self) {
+        if self.next == Next::Here {
+            self.next = Next::ElsewhereAtOnce;
+            self.early = true;
+        }
+    }
+
+    /// Takes the check with this number, unless a later answer has superseded it. Returns true if it was late.
+    fn take(&mut self, number: u64) -> Option<(SentCheck, bool)> {
+        match &self.progress {
+            CheckProgress::AwaitingAnswer(sent) if sent.number == number => {
+                let sent = sent.clone();
+                self.progress = CheckProgress::Idle;
+                Some((sent, false))
+            }
+            CheckProgress::AwaitingWatch(..) => None,
+            CheckProgress::Idle | CheckProgress::AwaitingAnswer(_) => {
+                let index = self.late.iter().position(|sent| sent.number == number)?;
+                Some((self.late.remove(index), true))
+            }
+        }
+    }
+
+    /// Records a state of the cache for all checks without an answer.
+    fn remember(&mut self, state: &NodeVersion) {
+        self.late.iter_mut().for_each(|sent| sent.remember(state));
+        if let CheckProgress::AwaitingAnswer(sent) | CheckProgress::AwaitingWatch(sent, ..) =
+            &mut self.progress
+        {
+            sent.remember(state);
+        }
     }
 
     fn wait(&mut self, now: Moment, drawn: f64) {
@@ -111,7 +169,10 @@ impl FreshnessMonitor {
     /// watched, because then each attempt to watch it is a check.
     fn check_due_at(&self) -> Option<Moment> {
         self.node.connection()?;
-        let silent = self.node_proved?.plus(self.check.check_after);
+        // A Service's facts are as old as the last proof on the connection of its watch.
+        let services = self.services.iter().filter(|watch| watch.is_open()).filter_map(|watch| watch.proved);
+        let oldest = services.fold(self.node_proved?, Moment::min);
+        let silent = oldest.plus(self.check.due_after());
         let heard = self.node.last_bytes.max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
         let due = if self.check.early { Moment::default() } else { due };
@@ -121,7 +182,7 @@ impl FreshnessMonitor {
     pub(super) fn check_wakes_at(&self) -> Option<Moment> {
         match &self.check.progress {
             CheckProgress::Idle => self.check_due_at(),
-            CheckProgress::AwaitingAnswer(sent) => Some(sent.at.plus(CHECK_TIMEOUT)),
+            CheckProgress::AwaitingAnswer(sent) => Some(sent.at.plus(self.check.late_after())),
             CheckProgress::AwaitingWatch(_, _, until) => Some(*until),
         }
     }
@@ -129,8 +190,13 @@ impl FreshnessMonitor {
     pub(super) fn check_overdue(&mut self, now: Moment) {
         let due = self.check_wakes_at().is_some_and(|at| at <= now);
         match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
-            CheckProgress::AwaitingAnswer(_) if due => {
+            CheckProgress::AwaitingAnswer(sent) if due => {
                 self.take(Transition::CheckFailed);
+                if self.check.late.len() == MOST_LATE {
+                    self.check.late.remove(0);
+                }
+                self.check.late.push(sent);
+                self.actions.push(Action::Late(self.check.late_after()));
                 self.check_failed(Refusal::NoAnswer { retry_after: None }, now);
             }
             CheckProgress::AwaitingWatch(sent, answer, _) if due => {
@@ -154,31 +220,27 @@ impl FreshnessMonitor {
             Transition::CheckSent
         });
         self.check.number += 1;
-        let held = vec![self.held.clone()];
-        self.check.progress = CheckProgress::AwaitingAnswer(SentCheck { at: now, held, on_a_new_connection });
-        self.actions.push(Action::Check { number: self.check.number, on_a_new_connection });
-    }
-
-    /// Takes the check in progress, if it has this number.
-    fn take_pending(&mut self, number: u64) -> Option<SentCheck> {
-        if number == self.check.number
-            && let CheckProgress::AwaitingAnswer(sent) = &self.check.progress
-        {
-            let sent = sent.clone();
-            self.check.progress = CheckProgress::Idle;
-            return Some(sent);
-        }
-        self.take(Transition::AnsweredTooLate);
-        None
+        let (number, held) = (self.check.number, vec![self.held.clone()]);
+        let sent = SentCheck { number, at: now, held, on_a_new_connection };
+        self.check.progress = CheckProgress::AwaitingAnswer(sent);
+        self.actions.push(Action::Check { number, on_a_new_connection });
     }
 
     pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
-        let Some(sent) = self.take_pending(number) else { return };
+        let Some((sent, _)) = self.check.take(number) else {
+            self.take(Transition::AnsweredTooLate);
+            return self.actions.push(Action::DropTheAnswer(number));
+        };
+        // All other checks are of no use any more.
+        self.check.progress = CheckProgress::Idle;
+        self.check.late.clear();
+        self.actions.push(Action::Abandon(self.check.number));
         self.check.failing = false;
         self.check.next = Next::Here;
         self.check.connection_gap = FIRST_CONNECTION_GAP;
         self.check.next_connection = now;
         self.check.left_alone_until = Moment::default();
+        self.check.took = now.since(sent.at).min(self.stale_after / SLOWEST);
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
         if finding.is_known() {
@@ -190,10 +252,15 @@ impl FreshnessMonitor {
     }
 
     pub(super) fn unanswered(&mut self, number: u64, refusal: Refusal, now: Moment) {
-        if self.take_pending(number).is_some() {
-            let refused = !matches!(refusal, Refusal::NoAnswer { .. });
-            self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
-            self.check_failed(refusal, now);
+        match self.check.take(number) {
+            Some((_, false)) => {
+                let refused = !matches!(refusal, Refusal::NoAnswer { .. });
+                self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
+                self.check_failed(refusal, now);
+            }
+            // It counts as failed already.
+            Some((_, true)) if refusal.retry_after().is_some() => self.pause(refusal.retry_after(), now),
+            Some((_, true)) | None => {}
         }
     }
 
@@ -204,6 +271,11 @@ impl FreshnessMonitor {
         let first = !std::mem::replace(&mut self.check.failing, true);
         let may_move = self.check.next == Next::Here && now >= self.check.next_connection;
         let (moves, at_once) = match refusal {
+            // Only a client with other credentials can help.
+            Refusal::Unauthorized => {
+                self.pause(None, now);
+                (true, first)
+            }
             Refusal::NoAnswer { .. } if first => (may_move, false),
             Refusal::NoAnswer { retry_after } => {
                 self.pause(retry_after, now);
@@ -242,7 +314,7 @@ impl FreshnessMonitor {
 
     /// Returns true if the cache is stale before a check sent at `then` is answered.
     fn stale_by(&self, then: Moment) -> bool {
-        self.node_proved.is_none_or(|proved| then.since(proved) + CHECK_TIMEOUT > self.stale_after)
+        self.node_proved.is_none_or(|proved| then.since(proved) + CHECK_LATE > self.stale_after)
     }
 
     /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.
@@ -250,7 +322,7 @@ impl FreshnessMonitor {
         if node.is_before(&self.held) {
             return false;
         }
-        self.check.progress.remember(&node);
+        self.check.remember(&node);
         self.held = node;
         self.caught_up(now);
         true
@@ -291,14 +363,17 @@ impl FreshnessMonitor {
         let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
         if sent.on_a_new_connection || elsewhere {
             self.take(Transition::Moved);
-            self.move_to(connection, sent.on_a_new_connection);
+        }
+        if sent.on_a_new_connection {
+            self.move_to_the_answer(sent.number);
         }
         if !finding.is_known() {
             self.replace_those(ReplacementReason::Unresponsive, |_| true);
-        } else if !elsewhere {
-            self.replace_silent_watches(now);
-            if self.node.is_on(connection) {
-                self.gather(connection);
+        } else if !sent.on_a_new_connection {
+            // All watches belong on the connection that gives proof.
+            self.replace_those(ReplacementReason::Moved, |watch| !watch.is_on(connection));
+            if !elsewhere {
+                self.replace_silent_watches(now);
             }
         }
     }
@@ -331,25 +406,22 @@ impl FreshnessMonitor {
         self.proved_on = None;
     }
 
-    /// Moves the watches. The other followers get a new client from the Node's follower. They find a new
-    /// connection of the same client by themselves.
-    fn move_to(&mut self, connection: Connection, new_client: bool) {
-        if new_client && self.node.is_open() {
+    /// Moves the watches to the client of an answer. The other followers get it from the Node's.
+    fn move_to_the_answer(&mut self, number: u64) {
+        if self.node.is_open() {
             self.actions.push(Action::MoveToTheAnswer);
             self.replace(Stream::Node, ReplacementReason::Moved);
-        } else if new_client {
+        } else {
             // The Node's follower is opening a watch of its own. If it were kept, this connection would stay
             // open unused.
-            self.actions.push(Action::DropTheAnswer);
-        } else {
-            self.replace_those(ReplacementReason::Moved, |watch| !watch.is_on(connection));
+            self.actions.push(Action::DropTheAnswer(number));
         }
     }
 
     /// Replaces watches that are silent while the API server answers. Either the heartbeat has stopped or it
     /// does not get through, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
-        let overdue = self.check.check_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
+        let overdue = self.stale_after.mul_f64(CHECK_AFTER).max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes.is_some_and(|heard| now.since(heard) >= overdue);
         if self.lease.is_open() && self.lease.has_heartbeat && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);

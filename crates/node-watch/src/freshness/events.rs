@@ -17,11 +17,10 @@ impl FreshnessMonitor {
         self.confirmed_absence = false;
         self.hold(node, now);
         self.take(Transition::NodeListed);
-        if self.check.outage_is_over() {
-            self.actions.push(Action::DropTheAnswer);
-        }
+        let answered = self.check.outage_is_over();
+        self.actions.extend(answered.map(Action::DropTheAnswer));
+        self.actions.push(Action::Abandon(self.check.number));
         self.prove_node(asked_at, None);
-        self.check_for_services();
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
@@ -30,7 +29,6 @@ impl FreshnessMonitor {
         if stream == Stream::Node {
             self.proved_on.get_or_insert(connection);
         }
-        self.check_for_services();
         self.traffic_while_stale(now);
     }
 
@@ -83,7 +81,6 @@ impl FreshnessMonitor {
                 self.node_proved = self.node_proved.max(Some(date));
                 self.prove_services(date, Some(connection), false);
                 self.actions.push(Action::Prove(date));
-                self.gather(connection);
                 // The next one comes too late to count. With this one there is the most time for the check.
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {

@@ -5,9 +5,11 @@ use super::transition::Transition;
 use nodegate_readiness::Moment;
 use std::time::{Duration, SystemTime};
 
-/// The largest drift between two readings of the clocks; more is a step. Both are read every ten seconds, and
-/// NTP slews by 0.05 %.
+/// The largest drift between two readings of the clocks that are close together; more is a step.
 const DRIFT: Duration = Duration::from_millis(250);
+/// The divisor of the time between two readings that gives the largest drift of a clock that is slewed, which
+/// repeats no date. The kernel slews by a tenth at most (adjtimex(2), `tick`), chrony by a twelfth.
+const SLEW: u32 = 9;
 /// The largest step forward without a suspicion. After a larger one the machine may have stood still: a clock
 /// that is slewed at full speed gains less between two readings.
 const STOOD_STILL: Duration = Duration::from_secs(2);
@@ -33,10 +35,11 @@ pub(super) struct WallClock {
 impl WallClock {
     /// Takes a reading of both clocks; returns the step of the wall clock since the last reading, if any.
     pub(super) fn look(&mut self, now: Moment, wall: SystemTime) -> Option<Step> {
-        let expected = self.last.and_then(|(then, date)| date.checked_add(now.since(then)));
+        let since = self.last.map(|(then, _)| now.since(then)).unwrap_or_default();
+        let expected = self.last.and_then(|(_, date)| date.checked_add(since));
         self.last = Some((now, wall));
         match (expected?.duration_since(wall), wall.duration_since(expected?)) {
-            (Ok(by), _) if by > DRIFT => {
+            (Ok(by), _) if by > DRIFT.max(since / SLEW) => {
                 self.repeats_until = self.repeats_until.max(expected);
                 Some(Step::Back)
             }
@@ -102,9 +105,21 @@ mod tests {
 
     #[test]
     fn a_step_is_told_from_drift() {
-        let step = |wall| looked(&[(0, date(0))]).look(at(10), wall);
-        assert_eq!((step(date(10) - DRIFT), step(date(10) + STOOD_STILL)), (None, None));
-        assert_eq!((step(date(9)), step(date(13))), (Some(Step::Back), Some(Step::Forward)));
+        let step = |second, wall| looked(&[(0, date(0))]).look(at(second), wall);
+        assert_eq!((step(2, date(2) - DRIFT), step(10, date(10) + STOOD_STILL)), (None, None));
+        assert_eq!((step(2, date(1)), step(10, date(13))), (Some(Step::Back), Some(Step::Forward)));
+        assert_eq!(step(10, date(8)), Some(Step::Back));
+    }
+
+    /// Otherwise each renewal would count as one from before the step.
+    #[test]
+    fn a_clock_that_is_slewed_back_repeats_no_date() {
+        let mut clock = WallClock::default();
+        for renewal in 0..360 {
+            // chrony's maximum: a twelfth.
+            let (now, wall) = (at(renewal * 12), date(renewal * 11));
+            assert_eq!((clock.look(now, wall), clock.date(wall, now, OLDEST)), (None, Ok(now)), "{renewal}");
+        }
     }
 
     #[test]

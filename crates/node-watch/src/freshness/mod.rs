@@ -4,11 +4,11 @@
 // | deadline | how long | set by | cleared by |
 // |---|---|---|---|
 // | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
-// | the check, by age | 6/7 of that | each proof | the next proof |
+// | the check, by age | 6/7 of that, less for slow answers | each proof | the next proof |
 // | the check, early | at once | docs/architecture.md | an answer, a list |
 // | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
 // | the Lease no longer speaks | 85 s from the last answer or list | these | history that went back |
-// | the answer is late | 1.5 s | the check | the answer |
+// | the answer is late | 1.5 s, or longer than the last one took | the check | the answer |
 // | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
 // | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
 // | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
@@ -33,7 +33,6 @@ mod tests;
 mod transition;
 
 pub(crate) use check_progress::Refusal;
-pub(crate) use consistency_check::CHECK_TIMEOUT;
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
@@ -90,6 +89,8 @@ pub(crate) enum Input {
     Answered { number: u64, node: NodeVersion, connection: Connection },
     /// The check with this number got no answer, or an error.
     Unanswered { number: u64, refusal: Refusal },
+    /// The credentials are about to expire, or a request for another stream was answered with 401.
+    NewClientDue,
     /// The time that `wake_at` named has come.
     Woke { wall: SystemTime },
 }
@@ -106,14 +107,18 @@ pub(crate) enum Action {
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
-    /// address may lead to another API server. It replaces a check that is in progress.
+    /// address may lead to another API server.
     Check { number: u64, on_a_new_connection: bool },
+    /// Give up the checks up to this number: their answers no longer count.
+    Abandon(u64),
+    /// Log that the answer to the last check has not come within this time.
+    Late(Duration),
     /// Log that etcd holds another state than the cache.
     Found(Finding, NodeVersion),
     /// Restart the Node's watch on the connection that answered the last check.
     MoveToTheAnswer,
-    /// Drop the connection that answered the last check.
-    DropTheAnswer,
+    /// Drop the connection that answered the check with this number.
+    DropTheAnswer(u64),
     /// Drop the stream, and restart it.
     Replace(Stream, ReplacementReason),
 }
@@ -202,6 +207,7 @@ impl FreshnessMonitor {
                 self.answered(number, node, connection, now);
             }
             Input::Unanswered { number, refusal } => self.unanswered(number, refusal, now),
+            Input::NewClientDue => self.check.needs_new_client(),
             Input::Woke { wall } => self.look_at_clock(wall, now),
         }
         self.overdue(now);
@@ -268,25 +274,6 @@ impl FreshnessMonitor {
             self.with(Stream::Service(*index), |watch| watch.proved = watch.proved.max(Some(at)));
         }
         self.actions.push(Action::ProveServices(indices, at));
-    }
-
-    /// Replaces the watches that are on another connection than the Node's, because no proof holds for them.
-    fn gather(&mut self, connection: Connection) {
-        for index in 0..self.services.len() {
-            let elsewhere =
-                self.services.get(index).is_some_and(|watch| watch.is_open() && !watch.is_on(connection));
-            if elsewhere {
-                self.take(Transition::Gathered);
-                self.replace(Stream::Service(index), ReplacementReason::Moved);
-            }
-        }
-    }
-
-    /// Requests a check if the changes of a Service arrive that the last proof of the Node did not prove.
-    fn check_for_services(&mut self) {
-        if self.services.iter().any(|watch| watch.is_open() && watch.proved < self.node_proved) {
-            self.check.early = true;
-        }
     }
 
     fn is_stale(&self, now: Moment) -> bool {

@@ -69,7 +69,7 @@ transitions! {
     CheckFailed,
     /// The API server refused to answer.
     Refused,
-    /// An answer came after the check was given up.
+    /// An answer came after a later one, or after a list.
     AnsweredTooLate,
     /// The cache matches etcd.
     FoundCurrent,
@@ -85,8 +85,6 @@ transitions! {
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
-    /// A Service's watch on another connection is moved to the Node's.
-    Gathered,
     /// The Lease is not renewed, or its renewals do not arrive: the watches are replaced.
     LeaseSilent,
 }

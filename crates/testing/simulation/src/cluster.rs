@@ -68,7 +68,7 @@ impl SimulatedCluster {
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let servers = sim.servers();
         let services = servers.iter().map(ApiServer::service).collect();
-        let network = Network::new(services, world.address, TOKEN, trace.clone());
+        let network = Network::new(services, world, TOKEN, trace.clone());
         let other = make_node(OTHER, 1, 0);
         Self {
             sim,
@@ -214,8 +214,9 @@ impl SimulatedCluster {
 
     fn strike(&mut self, active: &Active) {
         let force = active.planned.force;
-        match active.planned.fault {
-            fault if active.planned.cuts_off() => {
+        let fault = active.planned.fault;
+        match fault {
+            _ if active.planned.cuts_off() => {
                 self.lose_etcd(active);
                 // Events on their way are lost, and a server without newer ones sends them again.
                 if fault == SimulatedFault::Replay {
@@ -238,11 +239,15 @@ impl SimulatedCluster {
                     self.sim.close_watches(None);
                 }
             }
-            SimulatedFault::Unauthorized => {
+            SimulatedFault::Unauthorized | SimulatedFault::Rotated => {
                 let new = format!("token-{:016x}", fastrand::u64(..));
                 self.sim.rotate_token(&self.token, &new);
                 self.token = new;
-                self.network.reset();
+                if fault == SimulatedFault::Rotated {
+                    self.network.give_token(&self.token);
+                } else if force > 0.5 {
+                    self.network.reset();
+                }
             }
             SimulatedFault::Forbidden => self.sim.close_watches(Some("nodes")),
             SimulatedFault::LeaseForbidden => self.sim.close_watches(Some("leases")),

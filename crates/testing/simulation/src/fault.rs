@@ -85,6 +85,7 @@ faults! {
     LateEvents: "late events", Server, Disturbs, Nothing, BREAKS;
     Replay: "replay", Server, Blocks, ItsServers, BREAKS;
     Unauthorized: "401", Cluster, Blocks, Everything, BREAKS;
+    Rotated: "401, new credentials at hand", Moment, Disturbs, Nothing, BREAKS;
     Forbidden: "403", Cluster, Blocks, Everything, STAYS;
     LeaseForbidden: "403 for Leases", Cluster, None, Nothing, STAYS;
     Expired: "410", Moment, Disturbs, Nothing, STAYS;

@@ -3,6 +3,7 @@
 
 use crate::connection::{ApiUsage, Refusals, ServerFaults};
 use crate::connection::{ConnectionEnd, Events, Link, SimulatedConnection, StreamKind, response_body};
+use crate::plan::WorldSettings;
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -46,6 +47,7 @@ pub(crate) enum Address {
 struct Inner {
     servers: Vec<(ApiService, Observed<ServerFaults>)>,
     address: Address,
+    fixed_credentials: bool,
     /// The server of the last attempt, or of the last connection that has ended since.
     last: usize,
     /// The time of the last attempt if it has not succeeded.
@@ -76,11 +78,12 @@ type Refused = Response<UnsyncBoxBody<Bytes, BoxError>>;
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<SimulatedConnection>>>>;
 
 impl Network {
-    pub(crate) fn new(servers: Vec<ApiService>, address: Address, token: &str, trace: Trace) -> Self {
+    pub(crate) fn new(servers: Vec<ApiService>, world: &WorldSettings, token: &str, trace: Trace) -> Self {
         let servers = servers.into_iter().map(|server| (server, Observed::default())).collect();
         let inner = Inner {
             servers,
-            address,
+            address: world.address,
+            fixed_credentials: world.fixed_credentials,
             last: 0,
             last_failed: None,
             next_id: 0,
@@ -227,15 +230,19 @@ impl Network {
     /// Returns the service that a new client sends its requests to.
     pub(crate) fn client(&self) -> BoxedService {
         let (network, slot) = (self.clone(), Slot::default());
+        let inner = self.lock();
+        let fixed = inner.fixed_credentials.then(|| inner.token.clone());
+        drop(inner);
         // Clones of the service share its connection.
         BoxCloneService::new(service_fn(move |request| {
-            network.clone().request(slot.clone(), request).boxed()
+            network.clone().request(slot.clone(), fixed.clone(), request).boxed()
         }))
     }
 
     async fn request(
         self,
         slot: Slot,
+        token: Option<HeaderValue>,
         mut request: Request<Body>,
     ) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
         let uri = request.uri().to_string();
@@ -245,7 +252,8 @@ impl Network {
             self.connection(&slot).await.inspect_err(|error| note!(self.trace, "{uri}: {error}"))?;
         let (id, server) = (connection.id, connection.server);
         note!(self.trace, "connection {id}, server {server}: {uri}");
-        request.headers_mut().insert(AUTHORIZATION, self.lock().token.clone());
+        let token = token.unwrap_or_else(|| self.lock().token.clone());
+        request.headers_mut().insert(AUTHORIZATION, token);
         let service = self.lock().servers[server].0.clone();
         connection.during(sleep(Duration::from_millis(1))).await?;
         if let Some(refused) = self.refused(&request, server, id) {

@@ -16,6 +16,9 @@ pub(crate) struct WorldSettings {
     pub(crate) leases: bool,
     /// True if the agent also watches a Service.
     pub(crate) service: bool,
+    /// True if a client has the credentials of the moment at which it was made, as with a token, a certificate or a
+    /// plugin in a kubeconfig. Else each request has those of its moment, as with a file.
+    pub(crate) fixed_credentials: bool,
     pub(crate) on_stale: OnStale,
     /// The average interval of other nodes' writes.
     pub(crate) noise_every: Duration,
@@ -45,7 +48,8 @@ impl WorldSettings {
         };
         let noise_every = seconds(random, 1.0, 6.0);
         let (leases, service) = (random.u32(..3) > 0, random.u32(..4) == 0);
-        Self { servers, address, leases, service, on_stale, noise_every }
+        let fixed_credentials = random.bool();
+        Self { servers, address, leases, service, fixed_credentials, on_stale, noise_every }
     }
 
     /// Returns the agent's rules.

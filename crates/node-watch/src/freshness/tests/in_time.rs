@@ -150,7 +150,8 @@ fn a_connection_to_which_no_watch_moves_is_dropped() {
     assert!(is_new);
     scenario.step(Input::Closed(Stream::Node)).answers(number, node(1), elsewhere());
     assert!(
-        scenario.said.contains(&Action::DropTheAnswer) && !scenario.said.contains(&Action::MoveToTheAnswer)
+        scenario.said.contains(&Action::DropTheAnswer(2))
+            && !scenario.said.contains(&Action::MoveToTheAnswer)
     );
 }
 
@@ -191,4 +192,46 @@ fn a_lease_that_was_listed_and_brings_no_renewal_is_a_silent_one() {
         });
         assert_eq!(replaced, listed);
     }
+}
+
+/// An etcd that is slow, or a control plane far away.
+#[test]
+fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
+    for millis in [1600, 2000, 3500, 5000] {
+        let mut scenario = Scenario::watching();
+        let mut moved = 0;
+        for _ in 0..20 {
+            let (number, _) = scenario.asks();
+            let (asked_at, answered_at) = (scenario.now, scenario.now.plus(Duration::from_millis(millis)));
+            scenario.passes(answered_at.since(asked_at)).answers(number, node(1), here());
+            assert_eq!(scenario.proved, Some(asked_at));
+            moved += scenario.replaced(ReplacementReason::Moved).len();
+        }
+        let (stale, tried) =
+            (scenario.taken(Transition::WentStale), scenario.taken(Transition::CheckSentOnNewConnection));
+        // Only the first answer is a surprise. It may come too late for a check that was due late.
+        assert_eq!((stale, moved), (u64::from(millis > 2100), 0), "{millis} ms");
+        assert!(tried <= 1, "{millis} ms: {tried} new connections");
+    }
+}
+
+/// The good credentials may be on disk by now: a new client has them.
+#[test]
+fn a_401_is_followed_at_once_by_a_check_on_a_new_client() {
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.step(Input::Unanswered { number, refusal: Refusal::Unauthorized });
+    let (number, is_new) = scenario.asked().expect("at once");
+    assert!(is_new);
+    // They are not: the next attempts wait, each with the credentials of its moment.
+    scenario.step(Input::Unanswered { number, refusal: Refusal::Unauthorized });
+    assert_eq!(scenario.asked(), None);
+    let (number, is_new) = scenario.asks();
+    assert!(is_new);
+    scenario.answers(number, node(1), elsewhere());
+    assert!(scenario.said.contains(&Action::MoveToTheAnswer) && scenario.age().is_zero());
+    // Those that are about to expire are replaced before they do.
+    let mut scenario = Scenario::watching();
+    scenario.seconds(3).step(Input::NewClientDue);
+    assert!(scenario.asked().expect("at once").1);
 }

@@ -87,7 +87,7 @@ fn a_list_settles_whether_a_change_was_missed() {
         }
         scenario.answers(number, node(2), here()).said.clear();
         scenario.lists(Stream::Node, 3);
-        assert_eq!(scenario.said.contains(&Action::DropTheAnswer), is_new);
+        assert_eq!(scenario.said.contains(&Action::DropTheAnswer(2)), is_new);
         scenario.passes(Duration::from_millis(400));
         let found = [Transition::FoundBehind, Transition::FoundRewound].map(|found| scenario.taken(found));
         assert_eq!((found, scenario.replaced(ReplacementReason::Unresponsive)), ([0; 2], Vec::new()));
