@@ -78,17 +78,11 @@ impl Items {
     }
 
     fn facts(&mut self, wall: SystemTime) -> Option<(LastFacts, bool)> {
-        match self.take(FORMAT) {
-            Some(FACTS_FORMAT) => {}
-            Some(other) => {
-                let own = format!("this version reads form {FACTS_FORMAT}");
-                self.left.push(format!("its facts are in form {other}, and {own}"));
-                return None;
-            }
-            None => {
-                self.left.push("it is of an older version, whose facts are in another form".to_owned());
-                return None;
-            }
+        let format: u32 = self.take("facts_format")?;
+        if format != FACTS_FORMAT {
+            let own = format!("this version reads form {FACTS_FORMAT}");
+            self.left.push(format!("its facts are in form {format}, and {own}"));
+            return None;
         }
         let CacheAge { age_ms, stale } = self.take("cache")?;
         let written: Option<u64> = self.take("written_at_unix_ms");
@@ -104,9 +98,6 @@ impl Items {
         Some((LastFacts { node, age, services }, stale == Some(false)))
     }
 }
-
-/// The key of the format's number, without which there are no facts.
-const FORMAT: &str = "facts_format";
 
 impl Predecessor {
     /// Parses the JSON of a status or a file about the node with this name. The error is that it is about another one,
