@@ -68,7 +68,7 @@ impl SimulatedCluster {
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let servers = sim.servers();
         let services = servers.iter().map(ApiServer::service).collect();
-        let network = Network::new(services, world, TOKEN, trace.clone());
+        let network = Network::new(services, world.address, world.fixed_credentials, TOKEN, trace.clone());
         let other = make_node(OTHER, 1, 0);
         Self {
             sim,

@@ -3,7 +3,6 @@
 
 use crate::connection::{ApiUsage, Refusals, ServerFaults};
 use crate::connection::{ConnectionEnd, Events, Link, SimulatedConnection, StreamKind, response_body};
-use crate::plan::WorldSettings;
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -78,12 +77,19 @@ type Refused = Response<UnsyncBoxBody<Bytes, BoxError>>;
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<SimulatedConnection>>>>;
 
 impl Network {
-    pub(crate) fn new(servers: Vec<ApiService>, world: &WorldSettings, token: &str, trace: Trace) -> Self {
+    /// With `fixed_credentials`, each client keeps the token of the moment at which it was made.
+    pub(crate) fn new(
+        servers: Vec<ApiService>,
+        address: Address,
+        fixed_credentials: bool,
+        token: &str,
+        trace: Trace,
+    ) -> Self {
         let servers = servers.into_iter().map(|server| (server, Observed::default())).collect();
         let inner = Inner {
             servers,
-            address: world.address,
-            fixed_credentials: world.fixed_credentials,
+            address,
+            fixed_credentials,
             last: 0,
             last_failed: None,
             next_id: 0,
