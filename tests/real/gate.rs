@@ -1,14 +1,17 @@
-//! The eviction gate behind a real API server: its reviews, its retries of a denial, and plain `kubectl drain` of
-//! a pod that ends at SIGTERM, while clients send requests through HAProxy.
+//! The eviction gate behind a real API server: its reviews, its retries of a denial, plain `kubectl drain` of
+//! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
 
 use crate::site::{Requests, Site, Way, drain};
+use nodegate_testbed::prober::{Prober, health};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, ServerRoute, repository_file,
+    DEADLINE, Member, REAL_NODE, REAL_NODE_IP, RealCluster, STRATEGIC, ServerRoute, repository_file,
 };
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
-use nodegate_testbed::{http, programs};
+use nodegate_testbed::{Agent, http, programs};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -178,4 +181,157 @@ fn plain_kubectl_drain_loses_no_request() {
         assert!(!drained.is_acknowledged_first(), "without the gate the pod waited, too");
         assert!(drained.requests.lost > 0, "no request was lost without the gate");
     }
+}
+
+const FULL_NODES: usize = 5;
+/// As many as a kubelet takes by default.
+const PODS: usize = 110;
+const PODS_PATH: &str = "/api/v1/namespaces/full/pods";
+
+/// A Node without a machine, full of pods, with an agent that a balancer probes once a second.
+struct FullNode {
+    member: Member,
+    agent: Agent,
+    pods: Vec<String>,
+    _balancer: Prober,
+}
+
+impl FullNode {
+    fn start(cluster: &RealCluster, number: usize) -> Self {
+        let name = format!("full-{number}");
+        let member = cluster.member(&name);
+        let address = format!("127.0.0.1{number}");
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+        cluster.api.patch(&format!("{}/status", member.path()), STRATEGIC, &status).unwrap();
+        let mut command = Command::new(programs::agent());
+        command.arg("--ack-fall=10").env("NODE_NAME", &name).env("LISTEN_PORT", "25001");
+        command.env("NODEGATE_LISTEN_ADDRESS", &address);
+        command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate"));
+        let agent = Agent::launch(command);
+        agent.until_ready();
+        let balancer = Prober::start(agent.address(), health, 1, 1);
+        let pods: Vec<_> = (0..PODS).map(|pod| format!("{name}-{pod}")).collect();
+        let create = pods.iter().map(|pod| {
+            let containers = json!([{"name": "one", "image": "none"}]);
+            let spec =
+                json!({"nodeName": name, "containers": containers, "automountServiceAccountToken": false});
+            let metadata = json!({"name": pod, "namespace": "full"});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+            (PODS_PATH.to_owned(), "application/json", pod)
+        });
+        assert_eq!(send_all(cluster, "POST", create), vec![201; PODS]);
+        let run = pods.iter().map(|pod| {
+            let running = json!({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}});
+            (format!("{PODS_PATH}/{pod}/status"), STRATEGIC, running)
+        });
+        assert_eq!(send_all(cluster, "PATCH", run), vec![200; PODS]);
+        Self { member, agent, pods, _balancer: balancer }
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        drain(self.agent.address())["acknowledged"] == true
+    }
+
+    /// Evicts each pod once, all at the same time, and returns the status codes.
+    fn evict_all(&self, cluster: &RealCluster) -> Vec<u16> {
+        let evictions = self.pods.iter().map(|pod| {
+            let metadata = json!({"name": pod, "namespace": "full"});
+            let at_once = json!({"gracePeriodSeconds": 0});
+            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
+            (format!("{PODS_PATH}/{pod}/eviction"), "application/json", eviction)
+        });
+        send_all(cluster, "POST", evictions)
+    }
+}
+
+/// Sends these requests to the API server, many at the same time, and returns their status codes.
+fn send_all(
+    cluster: &RealCluster,
+    verb: &str,
+    requests: impl Iterator<Item = (String, &'static str, Value)>,
+) -> Vec<u16> {
+    let mut config = String::new();
+    for (path, kind, body) in requests {
+        let body = body.to_string().replace('"', "\\\"");
+        write!(
+            config,
+            "{}url = \"https://10.10.0.1:6443{path}\"\nrequest = {verb}\nheader = \"Content-Type: {kind}\"\ndata = \"{body}\"\n\
+             output = /dev/null\nwrite-out = \"%{{http_code}}\\n\"\n",
+            if config.is_empty() { "" } else { "next\n" },
+        )
+        .unwrap();
+    }
+    let mut curl = cluster.api.curl();
+    let credentials: Vec<_> = curl.get_args().map(|arg| arg.to_str().unwrap().to_owned()).collect();
+    let mut all = String::new();
+    for pair in credentials.chunks(2) {
+        writeln!(all, "{} = \"{}\"", &pair[0][2..], pair[1]).unwrap();
+    }
+    let config = config.replace("url = ", &format!("{all}url = "));
+    let file = tempfile::NamedTempFile::new_in(cluster.files.path()).unwrap();
+    fs::write(file.path(), config).unwrap();
+    let sent = curl.args(["--silent", "--parallel", "--parallel-max", "110", "--config"]).arg(file.path());
+    let sent = sent.output().expect("curl is needed");
+    let codes = String::from_utf8(sent.stdout).unwrap();
+    codes.lines().map(|code| code.parse().unwrap()).collect()
+}
+
+/// Five nodes at their limit of pods are drained at once, and some 2,000 evictions beside that reach the gate within
+/// seconds, more than it answers.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    let _gate = Gate::start(&cluster);
+    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: full}}");
+    let nodes: Vec<_> = (1..=FULL_NODES).map(|number| FullNode::start(&cluster, number)).collect();
+    for node in &nodes {
+        let knows = || (drain(node.agent.address())["probers"] == 1).then_some(());
+        until_within(DEADLINE, knows, || drain(node.agent.address()).to_string());
+    }
+    let flood = |node: &FullNode| {
+        let mut denied = 0;
+        loop {
+            let codes = node.evict_all(&cluster);
+            if node.is_acknowledged() {
+                return denied;
+            }
+            assert_eq!(codes, vec![429; PODS], "{} before the acknowledgement", node.member.name());
+            let pods =
+                cluster.api.get(&format!("{PODS_PATH}?fieldSelector=spec.nodeName={}", node.member.name()));
+            // Asked after the pods: they were all there before the acknowledgement.
+            if !node.is_acknowledged() {
+                assert_eq!(pods.unwrap()["items"].as_array().map(Vec::len), Some(PODS));
+            }
+            denied += PODS;
+        }
+    };
+    let began = Instant::now();
+    let kubectl = &cluster.kubectl;
+    let denied: usize = thread::scope(|scope| {
+        let drains = nodes.iter().map(|node| {
+            let words = ["drain", node.member.name(), "--force", "--grace-period=0", "--timeout=5m"];
+            scope.spawn(move || kubectl.must(&words))
+        });
+        let drains: Vec<_> = drains.collect();
+        for node in &nodes {
+            node.agent.until_reason("Unschedulable");
+        }
+        let floods: Vec<_> = nodes.iter().map(|node| scope.spawn(|| flood(node))).collect();
+        let denied = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
+        for drain in drains {
+            drain.join().unwrap();
+        }
+        denied
+    });
+    let took = began.elapsed();
+    let left = cluster.api.get(PODS_PATH).unwrap();
+    assert_eq!(left["items"].as_array().map(Vec::len), Some(0), "the drains end");
+    cluster.kubectl.must(&["delete", "namespace", "full"]);
+    assert!(denied >= 1_600, "{denied} evictions");
+    seen(
+        "five drainers",
+        &format!("{denied} evictions beside them, 0 before the acknowledgement; all drained after {took:?}"),
+    );
 }

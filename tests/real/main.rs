@@ -3,6 +3,7 @@
 
 // | test | what is real about it |
 // |---|---|
+// | `services` | the endpoints that a kube-proxy counts |
 // | `rules` | a cordon by kubectl, and a lost API server |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
@@ -31,5 +32,6 @@ mod plugin;
 mod rights;
 mod rollout;
 mod rules;
+mod services;
 mod site;
 mod zone;
