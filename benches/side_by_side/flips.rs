@@ -61,9 +61,9 @@ fn flip(
         // The pause varies, so that cordons are not in step with the prober.
         thread::sleep(Duration::from_micros(5_000 + number * 379 % 1_000));
         cluster.sim.cordon(NODE);
-        let acknowledged = Instant::now();
-        flips.watch.push(since(acknowledged, next(watched, true)?));
-        flips.answer.push(since(acknowledged, next(answered, true)?));
+        let cordoned = Instant::now();
+        flips.watch.push(since(cordoned, next(watched, true)?));
+        flips.answer.push(since(cordoned, next(answered, true)?));
         cluster.sim.uncordon(NODE);
         next(watched, false)?;
         next(answered, false)?;

@@ -69,9 +69,9 @@ fn measure(program: &Path, nodes: usize, time: Duration) -> [Figure; 10] {
 fn flip(sim: &Sim, agent: &Agent) -> Duration {
     let wait = |status: u16| while agent.get("/nodecheck").status != status {};
     sim.cordon(NODE);
-    let acknowledged = Instant::now();
+    let cordoned = Instant::now();
     wait(503);
-    let took = acknowledged.elapsed();
+    let took = cordoned.elapsed();
     sim.uncordon(NODE);
     wait(200);
     took

@@ -75,7 +75,7 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     let evicted = drained.text.find("evicting pod").expect("kubectl's line of an eviction");
     assert!(acknowledged < evicted, "{}", drained.text);
     let out = balancer.probes().iter().filter(|probe| probe.result() == "503 Unschedulable").count();
-    assert!(out > 3, "the balancer had acknowledged {out} times");
+    assert!(out > 3, "the balancer got the answer {out} times");
 
     let back = nodegate(&cluster, &["uncordon", REAL_NODE]);
     assert_eq!(back.code, Some(0), "{}", back.text);

@@ -55,8 +55,8 @@ impl FromStr for LogFilter {
             _ => return Err(TAKES),
         };
         // kube logs each failed attempt; the agent logs the first of an episode, with its consequence.
-        let acknowledged = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
-        let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !acknowledged(target));
+        let is_named = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
+        let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !is_named(target));
         let quiet: Vec<_> = quiet.map(|target| (target, LevelFilter::OFF)).collect();
         Ok(Self(targets.with_targets(quiet)))
     }

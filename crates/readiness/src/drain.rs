@@ -355,22 +355,22 @@ mod tests {
             taints: taints.into(),
             ..NodeFacts::default()
         };
-        let acknowledged = |signals: &str| {
-            let acknowledged = signals.parse::<DrainSignals>().unwrap().shown(&facts);
-            let json = serde_json::to_value(&acknowledged).unwrap();
-            assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), acknowledged);
+        let shown_by = |signals: &str| {
+            let shown = signals.parse::<DrainSignals>().unwrap().shown(&facts);
+            let json = serde_json::to_value(&shown).unwrap();
+            assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), shown);
             (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
         };
         let unnamed = |shown: String| (shown, "null".to_owned());
         let keys = r#"["a","b","c"]"#;
-        assert_eq!(acknowledged("none"), unnamed(format!("{keys} {keys}")));
-        assert_eq!(acknowledged("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
+        assert_eq!(shown_by("none"), unnamed(format!("{keys} {keys}")));
+        assert_eq!(shown_by("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
         let shown = r#"["a","b=2","c"] ["a","b=2","c:NoExecute"]"#;
-        assert_eq!(acknowledged("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
+        assert_eq!(shown_by("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
         let shown = format!(r#"{keys} ["a=1:NoSchedule","b","c"]"#);
-        assert_eq!(acknowledged("taint:a=1:NoSchedule"), unnamed(shown));
-        assert_eq!(acknowledged("annotation:d,annotation:f").1, r#"["d"]"#);
-        assert_eq!(acknowledged("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
+        assert_eq!(shown_by("taint:a=1:NoSchedule"), unnamed(shown));
+        assert_eq!(shown_by("annotation:d,annotation:f").1, r#"["d"]"#);
+        assert_eq!(shown_by("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
     }
 
     proptest! {

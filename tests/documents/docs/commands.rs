@@ -58,9 +58,9 @@ fn mistakes(page: &Page) -> Vec<String> {
             _ => None,
         }
     };
-    let acknowledged =
+    let mistake =
         |block: &Block| wrong(block).map(|what| format!("{}:{}: this block {what}", page.path, block.line));
-    page.blocks.iter().filter_map(acknowledged).collect()
+    page.blocks.iter().filter_map(mistake).collect()
 }
 
 impl Block {
