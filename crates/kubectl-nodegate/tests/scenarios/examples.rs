@@ -81,16 +81,20 @@ fn a_machine_whose_node_is_gone_holds_up_no_other() {
 }
 
 #[test]
-fn the_plan_drains_its_node() {
-    let lab = cluster(ACKNOWLEDGED, &["worker-1", "worker-2"]);
-    let plan = fs::read_to_string(format!("{EXAMPLES}/system-upgrade-plan.yaml")).unwrap();
-    let plan: Value = serde_saphyr::from_str(&plan).unwrap();
-    assert_eq!(plan["spec"]["prepare"]["command"], json!(["kubectl"]));
-    let args: Vec<String> = serde_json::from_value(plan["spec"]["prepare"]["args"].clone()).unwrap();
-    let args: Vec<_> =
-        args.iter().map(|arg| arg.replace("$(SYSTEM_UPGRADE_NODE_NAME)", "worker-1")).collect();
-    assert_eq!(args[0], "nodegate");
-    let said = lab.run(&args[1..].iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(said.code, Some(0), "{said:#?}");
-    assert!(lab.sim.get("pods", "default", "app").is_none());
+fn plan_and_playbook_drain_their_node() {
+    for (file, at, node) in [
+        ("system-upgrade-plan.yaml", "/spec/prepare/args", "$(SYSTEM_UPGRADE_NODE_NAME)"),
+        ("ansible.yaml", "/0/tasks/0/ansible.builtin.command/argv", "{{ node }}"),
+    ] {
+        let lab = cluster(ACKNOWLEDGED, &["worker-1", "worker-2"]);
+        let text = fs::read_to_string(format!("{EXAMPLES}/{file}")).unwrap();
+        let example: Value = serde_saphyr::from_str(&text).unwrap();
+        let args: Vec<String> = serde_json::from_value(example.pointer(at).unwrap().clone()).unwrap();
+        let args: Vec<_> = args.iter().map(|arg| arg.replace(node, "worker-1")).collect();
+        let args: Vec<_> = args.iter().map(String::as_str).skip_while(|arg| *arg == "kubectl").collect();
+        assert_eq!(args[0], "nodegate", "{file}");
+        let said = lab.run(&args[1..]);
+        assert_eq!(said.code, Some(0), "{file}: {said:#?}");
+        assert!(lab.sim.get("pods", "default", "app").is_none(), "{file}");
+    }
 }
