@@ -284,7 +284,7 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let _gate = Gate::start(&cluster);
-    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: full}}");
+    cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: full}\n");
     let nodes: Vec<_> = (1..=FULL_NODES).map(|number| FullNode::start(&cluster, number)).collect();
     for node in &nodes {
         let knows = || (drain(node.agent.address())["probers"] == 1).then_some(());

@@ -19,11 +19,15 @@ fn shapes() -> Vec<(&'static str, Vec<Value>)> {
     let ready = || json!({"ready": true});
     let of = |endpoints: Value| json!({"addressType": "IPv4", "ports": port(80), "endpoints": endpoints});
     let v6 = |endpoints: Value| json!({"addressType": "IPv6", "ports": port(80), "endpoints": endpoints});
+    // The control plane keeps a slice for each family of a Service.
+    let kept = |endpoints: Value| {
+        let labels = json!({"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
+        json!({"labels": labels, "addressType": "IPv4", "ports": port(80), "endpoints": endpoints})
+    };
     let (a, b) = ("10.200.0.1", "10.200.0.2");
     vec![
         ("one", vec![of(json!([here(a, ready())]))]),
         ("elsewhere", vec![of(json!([on("other", a, ready())]))]),
-        ("case", vec![of(json!([on("Real-Node", a, ready())]))]),
         ("no-node", vec![of(json!([{"addresses": [a], "conditions": ready()}]))]),
         ("unknown", vec![of(json!([here(a, json!({}))]))]),
         ("not-ready", vec![of(json!([here(a, json!({"ready": false}))]))]),
@@ -43,6 +47,14 @@ fn shapes() -> Vec<(&'static str, Vec<Value>)> {
         ),
         ("ready-then-not", vec![of(json!([here(a, ready()), here(a, json!({"ready": false}))]))]),
         ("not-then-ready", vec![of(json!([here(a, json!({"ready": false})), here(a, ready())]))]),
+        (
+            "ready-then-ends",
+            vec![of(json!([here(a, ready()), here(a, json!({"ready": false, "terminating": true}))]))],
+        ),
+        (
+            "ends-then-ready",
+            vec![of(json!([here(a, json!({"ready": false, "terminating": true})), here(a, ready())]))],
+        ),
         ("twice", vec![of(json!([here(a, ready())])), of(json!([here(a, ready())]))]),
         ("two-slices", vec![of(json!([here(a, ready())])), of(json!([here(b, ready())]))]),
         ("here-and-there", vec![of(json!([here(a, ready()), on("other", a, ready())]))]),
@@ -53,11 +65,11 @@ fn shapes() -> Vec<(&'static str, Vec<Value>)> {
                 json!({"labels": {"service.kubernetes.io/headless": ""}, "addressType": "IPv4", "ports": port(80), "endpoints": [here(a, ready())]}),
             ],
         ),
-        ("other-family", vec![v6(json!([here("fd00::1", ready())]))]),
+        ("other-family", vec![kept(json!([])), v6(json!([here("fd00::1", ready())]))]),
         (
             "both-families",
             vec![
-                of(json!([here(a, ready())])),
+                kept(json!([here(a, ready())])),
                 v6(json!([here("fd00::1", ready()), here("fd00::2", ready())])),
             ],
         ),
@@ -148,7 +160,7 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     cluster.apply(&repository_file("manifests/services.yaml"));
-    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shapes}}");
+    cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shapes}\n");
     let shapes = shapes();
     let objects = shapes.iter().flat_map(|(name, slices)| {
         let slices = slices.iter().enumerate().map(|(number, shape)| slice(name, number, shape));
@@ -157,10 +169,15 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
     cluster.apply(
         &json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()}).to_string(),
     );
-    let watched: Vec<_> = shapes.iter().map(|(name, _)| format!("--watch-service=shapes/{name}")).collect();
-    let watched: Vec<_> = watched.iter().map(String::as_str).collect();
-    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &watched);
-    agent.until_ready();
+    // An agent watches at most sixteen Services.
+    let agents = shapes.chunks(16).map(|shapes| {
+        let watched: Vec<_> =
+            shapes.iter().map(|(name, _)| format!("--watch-service=shapes/{name}")).collect();
+        let watched: Vec<_> = watched.iter().map(String::as_str).collect();
+        cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &watched)
+    });
+    let agents: Vec<_> = agents.collect();
+    agents.iter().for_each(|agent| drop(agent.until_ready()));
     for (name, _) in &shapes {
         until_within(
             DEADLINE,
@@ -170,8 +187,10 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
     }
     // Both have seen all by now; kube-proxy writes its rules at most once a second.
     let both = || {
-        let both = |name| (name, of_kube_proxy(&cluster, name), of_agent(&agent, name));
-        shapes.iter().map(|(name, _)| both(*name)).collect::<Vec<_>>()
+        let both = |(number, (name, _)): (usize, &(&'static str, _))| {
+            (*name, of_kube_proxy(&cluster, name), of_agent(&agents[number / 16], name))
+        };
+        shapes.iter().enumerate().map(both).collect::<Vec<_>>()
     };
     let is_same =
         |counts: &[(&str, Option<u64>, Option<u64>)]| counts.iter().all(|(_, proxy, agent)| proxy == agent);

@@ -39,10 +39,8 @@ impl Watched for WatchedSlice {
     /// Drops endpoints on other nodes: a large Service has thousands of them.
     fn trim(&mut self, node: &str) {
         self.metadata.managed_fields = None;
-        if let Some(endpoints) = &mut self.endpoints {
-            endpoints.retain(|endpoint| endpoint.node_name.as_deref() == Some(node));
-            endpoints.shrink_to_fit();
-        }
+        let local = self.by_address().into_values().filter(|endpoint| endpoint.is_on(node));
+        self.endpoints = Some(local.cloned().collect());
     }
 }
 
@@ -97,8 +95,6 @@ pub(crate) struct WatchedSlice {
 
 #[derive(Clone, Debug, Deserialize)]
 struct Port {
-    #[serde(default)]
-    name: String,
     port: Option<i32>,
 }
 
@@ -133,21 +129,30 @@ impl WatchedSlice {
         self.label(MANAGED_BY.0) == Some(MANAGED_BY.1)
     }
 
-    /// Returns each port with the first address of each endpoint on `node`, and whether that is ready. As in kube-proxy,
-    /// names (address type FQDN) and addresses of another family are skipped, and a missing port is none.
-    fn endpoints_on(&self, node: &str) -> impl Iterator<Item = ((&str, i32, IpAddr), bool)> {
-        let ports = self.ports.iter().flatten().filter_map(|port| Some((port.name.as_str(), port.port?)));
-        let is_headless = self.label(HEADLESS).is_some();
-        let ports = ports.filter(move |(_, number)| *number != 0 && !is_headless);
-        ports.flat_map(move |(name, number)| {
-            let local = self.endpoints.iter().flatten();
-            let local = local.filter(move |endpoint| endpoint.node_name.as_deref() == Some(node));
-            local.filter_map(move |endpoint| {
-                let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
-                let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-                (family == self.address_type).then(|| ((name, number, address), endpoint.is_ready()))
-            })
-        })
+    /// Returns the endpoint of each address. As in kube-proxy, the last of two equal endpoints counts, whatever its node;
+    /// but one that terminates replaces no other. Names (address type FQDN) and addresses of another family are skipped.
+    fn by_address(&self) -> BTreeMap<IpAddr, &ApiEndpoint> {
+        let mut endpoints = BTreeMap::new();
+        for endpoint in self.endpoints.iter().flatten() {
+            let Some(Ok(address)) = endpoint.addresses.first().map(|address| address.parse::<IpAddr>())
+            else {
+                continue;
+            };
+            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+            let is_taken = endpoint.is_terminating() && endpoints.contains_key(&address);
+            if family == self.address_type && !is_taken {
+                endpoints.insert(address, endpoint);
+            }
+        }
+        endpoints
+    }
+
+    /// Returns the addresses of the ready endpoints on `node`. As in kube-proxy, a slice needs a port with a number.
+    fn ready_on(&self, node: &str) -> impl Iterator<Item = IpAddr> {
+        let has_port = self.ports.iter().flatten().any(|port| port.port.is_some_and(|port| port != 0));
+        let counts = has_port && self.label(HEADLESS).is_none();
+        let ready = move |endpoint: &ApiEndpoint| counts && endpoint.is_on(node) && endpoint.is_ready();
+        self.by_address().into_iter().filter(move |(_, endpoint)| ready(endpoint)).map(|(address, _)| address)
     }
 }
 
@@ -156,16 +161,23 @@ impl ApiEndpoint {
     /// publishNotReadyAddresses, an endpoint that terminates is ready, too; but a balancer must not choose the node
     /// for it.
     fn is_ready(&self) -> bool {
-        self.conditions.as_ref().is_none_or(|conditions| {
-            conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
-        })
+        let is_ready = self.conditions.as_ref().and_then(|conditions| conditions.ready);
+        is_ready.unwrap_or(true) && !self.is_terminating()
+    }
+
+    fn is_terminating(&self) -> bool {
+        self.conditions.as_ref().and_then(|conditions| conditions.terminating).unwrap_or(false)
+    }
+
+    fn is_on(&self, node: &str) -> bool {
+        self.node_name.as_deref() == Some(node)
     }
 }
 
 /// Counts the endpoints of a Service's slices that are ready on `node`.
 ///
 /// It counts as kube-proxy does (`pkg/proxy/endpointslicecache.go`, and `LocalReadyEndpoints` of `endpoints.go`): an
-/// address counts once, however many ports and slices name it, and the last of two equal endpoints counts. kube-proxy
+/// address counts once, however many ports and slices name it. kube-proxy
 /// counts for each address family of the Service by itself; here the larger count stands for both, so that a dual-stack
 /// endpoint, which has a slice in each, is one endpoint. The families are those of the slices that the control plane
 /// keeps; without such a slice, all.
@@ -177,9 +189,7 @@ pub(crate) fn local_endpoints<'a>(
     let families: BTreeSet<_> =
         slices.iter().filter(|slice| slice.is_managed()).map(|slice| &slice.address_type).collect();
     let counted = slices.iter().filter(|slice| families.is_empty() || families.contains(&slice.address_type));
-    let endpoints: BTreeMap<_, _> = counted.flat_map(|slice| slice.endpoints_on(node)).collect();
-    let ready = endpoints.into_iter().filter(|(_, is_ready)| *is_ready);
-    let addresses: BTreeSet<_> = ready.map(|((_, _, address), _)| address).collect();
+    let addresses: BTreeSet<_> = counted.flat_map(|slice| slice.ready_on(node)).collect();
     let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
     v4.max(addresses.len() - v4)
 }
@@ -199,8 +209,7 @@ mod tests {
     fn a_slice_is_read_with_the_defaults_of_the_api() {
         let ready = |json: &str| {
             let slice = slice(json);
-            let ready = slice.endpoints_on("n1").filter(|(_, is_ready)| *is_ready);
-            ready.map(|((_, _, ip), _)| ip.to_string()).collect::<Vec<_>>()
+            slice.ready_on("n1").map(|address| address.to_string()).collect::<Vec<_>>()
         };
         for json in ["{}", r#"{"metadata":{},"ports":null,"endpoints":null}"#] {
             assert!(ready(json).is_empty(), "{json}");
@@ -240,7 +249,7 @@ mod tests {
     #[test]
     fn slices_that_kube_proxy_leaves_out_do_not_count() {
         let of = |family: &str, labels: serde_json::Value, endpoints: &[(&str, bool)]| {
-            let endpoint = |(address, ready): &(&str, bool)| serde_json::json!({"addresses": [address], "nodeName": "n1", "conditions": {"ready": ready}});
+            let endpoint = |(address, ready): &(&str, bool)| serde_json::json!({"addresses": [address], "nodeName": "n1", "conditions": {"ready": ready, "terminating": !ready && *address == "10.0.0.2"}});
             let endpoints: Vec<_> = endpoints.iter().map(endpoint).collect();
             let json = serde_json::json!({
                 "metadata": {"labels": labels}, "addressType": family, "ports": [{"name": "a", "port": 1}], "endpoints": endpoints,
@@ -254,6 +263,8 @@ mod tests {
             (vec![of("IPv4", serde_json::json!({HEADLESS: ""}), &[v4(true)])], 0),
             (vec![of("IPv4", none(), &[v4(true), v4(false)])], 0),
             (vec![of("IPv4", none(), &[v4(false), v4(true)])], 1),
+            // A pod that terminates has left its address to another one.
+            (vec![of("IPv4", none(), &[("10.0.0.2", true), ("10.0.0.2", false)])], 1),
             (vec![of("IPv6", none(), &[v4(true)])], 0),
             (vec![of("FQDN", none(), &[v4(true)])], 0),
             // Another family than the Service's, for which the control plane keeps an empty slice.
@@ -295,8 +306,10 @@ mod tests {
     #[test]
     fn endpoints_elsewhere_are_not_held() {
         let json = r#"{"addressType":"IPv4","ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
-            {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]}]}"#;
+            {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]},{"addresses":["10.0.0.4"],"nodeName":"n1"},
+            {"addresses":["10.0.0.4"],"nodeName":"n2"}]}"#;
         let mut slice = slice(json);
+        assert_eq!(local_endpoints([&slice], "n1"), 1);
         slice.trim("n1");
         assert_eq!(slice.endpoints.as_ref().map(Vec::len), Some(1));
         assert_eq!(local_endpoints([&slice], "n1"), 1);
