@@ -11,118 +11,41 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-/// The name of each Service, and its slices: labels, address type, ports, and endpoints (address, node, conditions).
-fn shapes() -> Vec<(&'static str, Vec<Value>)> {
-    let port = |number: i32| json!([{"name": "http", "port": number, "protocol": "TCP"}]);
-    let on = |node: &str, address: &str, conditions: Value| json!({"addresses": [address], "nodeName": node, "conditions": conditions});
-    let here = |address: &str, conditions: Value| on(REAL_NODE, address, conditions);
-    let ready = || json!({"ready": true});
-    let of = |endpoints: Value| json!({"addressType": "IPv4", "ports": port(80), "endpoints": endpoints});
-    let v6 = |endpoints: Value| json!({"addressType": "IPv6", "ports": port(80), "endpoints": endpoints});
+/// Each Service, and its slices. A slice has an address type, words about its ports (`http` if there is none) and labels,
+/// and its endpoints: node, address and conditions.
+const SHAPES: [(&str, &[&str]); 30] = [
+    ("one", &["IPv4 here|10.200.0.1|ready"]),
+    ("elsewhere", &["IPv4 other|10.200.0.1|ready"]),
+    ("no-node", &["IPv4 |10.200.0.1|ready"]),
+    ("unknown", &["IPv4 here|10.200.0.1|"]),
+    ("not-ready", &["IPv4 here|10.200.0.1|not"]),
+    ("serving", &["IPv4 here|10.200.0.1|serving"]),
+    ("not-serving", &["IPv4 here|10.200.0.1|not-serving"]),
+    ("two", &["IPv4 here|10.200.0.1|ready here|10.200.0.2|ready"]),
+    ("mixed", &["IPv4 here|10.200.0.1|ready here|10.200.0.2|not other|10.200.0.3|ready"]),
+    ("ready-then-not", &["IPv4 here|10.200.0.1|ready here|10.200.0.1|not"]),
+    ("not-then-ready", &["IPv4 here|10.200.0.1|not here|10.200.0.1|ready"]),
+    ("ready-then-ends", &["IPv4 here|10.200.0.1|ready here|10.200.0.1|serving"]),
+    ("ends-then-ready", &["IPv4 here|10.200.0.1|serving here|10.200.0.1|ready"]),
+    ("twice", &["IPv4 here|10.200.0.1|ready", "IPv4 here|10.200.0.1|ready"]),
+    ("two-slices", &["IPv4 here|10.200.0.1|ready", "IPv4 here|10.200.0.2|ready"]),
+    ("here-and-there", &["IPv4 here|10.200.0.1|ready other|10.200.0.1|ready"]),
+    ("there-and-here", &["IPv4 other|10.200.0.1|ready here|10.200.0.1|ready"]),
+    ("headless", &["IPv4 headless here|10.200.0.1|ready"]),
     // The control plane keeps a slice for each family of a Service.
-    let kept = |endpoints: Value| {
-        let labels = json!({"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
-        json!({"labels": labels, "addressType": "IPv4", "ports": port(80), "endpoints": endpoints})
-    };
-    let (a, b) = ("10.200.0.1", "10.200.0.2");
-    vec![
-        ("one", vec![of(json!([here(a, ready())]))]),
-        ("elsewhere", vec![of(json!([on("other", a, ready())]))]),
-        ("no-node", vec![of(json!([{"addresses": [a], "conditions": ready()}]))]),
-        ("unknown", vec![of(json!([here(a, json!({}))]))]),
-        ("not-ready", vec![of(json!([here(a, json!({"ready": false}))]))]),
-        (
-            "serving",
-            vec![of(json!([here(a, json!({"ready": false, "serving": true, "terminating": true}))]))],
-        ),
-        ("not-serving", vec![of(json!([here(a, json!({"ready": true, "serving": false}))]))]),
-        ("two", vec![of(json!([here(a, ready()), here(b, ready())]))]),
-        (
-            "mixed",
-            vec![of(json!([
-                here(a, ready()),
-                here(b, json!({"ready": false})),
-                on("other", "10.200.0.3", ready())
-            ]))],
-        ),
-        ("ready-then-not", vec![of(json!([here(a, ready()), here(a, json!({"ready": false}))]))]),
-        ("not-then-ready", vec![of(json!([here(a, json!({"ready": false})), here(a, ready())]))]),
-        (
-            "ready-then-ends",
-            vec![of(json!([here(a, ready()), here(a, json!({"ready": false, "terminating": true}))]))],
-        ),
-        (
-            "ends-then-ready",
-            vec![of(json!([here(a, json!({"ready": false, "terminating": true})), here(a, ready())]))],
-        ),
-        ("twice", vec![of(json!([here(a, ready())])), of(json!([here(a, ready())]))]),
-        ("two-slices", vec![of(json!([here(a, ready())])), of(json!([here(b, ready())]))]),
-        ("here-and-there", vec![of(json!([here(a, ready()), on("other", a, ready())]))]),
-        ("there-and-here", vec![of(json!([on("other", a, ready()), here(a, ready())]))]),
-        (
-            "headless",
-            vec![
-                json!({"labels": {"service.kubernetes.io/headless": ""}, "addressType": "IPv4", "ports": port(80), "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        ("other-family", vec![kept(json!([])), v6(json!([here("fd00::1", ready())]))]),
-        (
-            "both-families",
-            vec![
-                kept(json!([here(a, ready())])),
-                v6(json!([here("fd00::1", ready()), here("fd00::2", ready())])),
-            ],
-        ),
-        (
-            "names",
-            vec![
-                json!({"addressType": "FQDN", "ports": port(80), "endpoints": [here("pod.example", ready())]}),
-            ],
-        ),
-        ("no-ports", vec![json!({"addressType": "IPv4", "ports": [], "endpoints": [here(a, ready())]})]),
-        (
-            "null-port",
-            vec![
-                json!({"addressType": "IPv4", "ports": [{"name": "http"}], "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        (
-            "other-port",
-            vec![
-                json!({"addressType": "IPv4", "ports": [{"name": "admin", "port": 81}], "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        (
-            "two-ports",
-            vec![
-                json!({"addressType": "IPv4", "ports": [{"name": "http", "port": 80}, {"name": "admin", "port": 81}], "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        (
-            "udp",
-            vec![
-                json!({"addressType": "IPv4", "ports": [{"name": "http", "port": 80, "protocol": "UDP"}], "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        (
-            "many-addresses",
-            vec![of(json!([{"addresses": [a, b], "nodeName": REAL_NODE, "conditions": ready()}]))],
-        ),
-        (
-            "managed",
-            vec![
-                json!({"labels": {"endpointslice.kubernetes.io/managed-by": "someone.example"}, "addressType": "IPv4", "ports": port(80), "endpoints": [here(a, ready())]}),
-            ],
-        ),
-        (
-            "hints",
-            vec![of(
-                json!([{"addresses": [a], "nodeName": REAL_NODE, "conditions": ready(), "hints": {"forZones": [{"name": "z2"}]}}]),
-            )],
-        ),
-        ("empty", vec![of(json!([]))]),
-    ]
-}
+    ("other-family", &["IPv4 kept", "IPv6 here|fd00::1|ready"]),
+    ("both-families", &["IPv4 kept here|10.200.0.1|ready", "IPv6 here|fd00::1|ready here|fd00::2|ready"]),
+    ("names", &["FQDN here|pod.example|ready"]),
+    ("no-ports", &["IPv4 none here|10.200.0.1|ready"]),
+    ("null-port", &["IPv4 null here|10.200.0.1|ready"]),
+    ("other-port", &["IPv4 admin here|10.200.0.1|ready"]),
+    ("two-ports", &["IPv4 http admin here|10.200.0.1|ready"]),
+    ("udp", &["IPv4 udp here|10.200.0.1|ready"]),
+    ("many-addresses", &["IPv4 here|10.200.0.1,10.200.0.2|ready"]),
+    ("not-managed", &["IPv4 foreign here|10.200.0.1|ready"]),
+    ("hints", &["IPv4 here|10.200.0.1|ready-hint"]),
+    ("empty", &["IPv4"]),
+];
 
 fn service(name: &str) -> Value {
     let spec = json!({
@@ -132,14 +55,52 @@ fn service(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shapes"}, "spec": spec})
 }
 
-fn slice(name: &str, number: usize, shape: &Value) -> Value {
-    let mut labels = shape["labels"].as_object().cloned().unwrap_or_default();
-    labels.insert("kubernetes.io/service-name".to_owned(), name.into());
+fn slice(name: &str, number: usize, shape: &str) -> Value {
+    let managed = "endpointslice.kubernetes.io/managed-by";
+    let mut labels = json!({"kubernetes.io/service-name": name});
+    let (mut ports, mut endpoints) = (Vec::new(), Vec::new());
+    let mut words = shape.split(' ');
+    let family = words.next().unwrap();
+    for word in words {
+        match word {
+            "http" => ports.push(json!({"name": word, "port": 80})),
+            "admin" => ports.push(json!({"name": word, "port": 81})),
+            "udp" => ports.push(json!({"name": "http", "port": 80, "protocol": "UDP"})),
+            "null" => ports.push(json!({"name": "http"})),
+            "none" => {}
+            "headless" => labels["service.kubernetes.io/headless"] = "".into(),
+            "kept" => labels[managed] = "endpointslice-controller.k8s.io".into(),
+            "foreign" => labels[managed] = "controller.example".into(),
+            endpoint => endpoints.push(parse(endpoint)),
+        }
+    }
+    if ports.is_empty() && !shape.contains("none") {
+        ports.push(json!({"name": "http", "port": 80}));
+    }
     json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family, "ports": ports, "endpoints": endpoints,
         "metadata": {"name": format!("{name}-{number}"), "namespace": "shapes", "labels": labels},
-        "addressType": shape["addressType"], "ports": shape["ports"], "endpoints": shape["endpoints"],
     })
+}
+
+fn parse(endpoint: &str) -> Value {
+    let [node, addresses, conditions] = endpoint.split('|').collect::<Vec<_>>().try_into().unwrap();
+    let conditions_of = match conditions {
+        "not" => json!({"ready": false}),
+        "serving" => json!({"ready": false, "serving": true, "terminating": true}),
+        "not-serving" => json!({"ready": true, "serving": false}),
+        "" => json!({}),
+        _ => json!({"ready": true}),
+    };
+    let addresses: Vec<_> = addresses.split(',').collect();
+    let mut endpoint = json!({"addresses": addresses, "conditions": conditions_of});
+    if !node.is_empty() {
+        endpoint["nodeName"] = if node == "here" { REAL_NODE } else { node }.into();
+    }
+    if conditions == "ready-hint" {
+        endpoint["hints"] = json!({"forZones": [{"name": "z2"}]});
+    }
+    endpoint
 }
 
 /// Returns what kube-proxy says to a balancer at the Service's `healthCheckNodePort`.
@@ -161,8 +122,7 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
     cluster.grant_agents();
     cluster.apply(&repository_file("manifests/services.yaml"));
     cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shapes}\n");
-    let shapes = shapes();
-    let objects = shapes.iter().flat_map(|(name, slices)| {
+    let objects = SHAPES.iter().flat_map(|(name, slices)| {
         let slices = slices.iter().enumerate().map(|(number, shape)| slice(name, number, shape));
         std::iter::once(service(name)).chain(slices)
     });
@@ -170,15 +130,17 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
         &json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()}).to_string(),
     );
     // An agent watches at most sixteen Services.
-    let agents = shapes.chunks(16).map(|shapes| {
+    let agents = SHAPES.chunks(16).map(|shapes| {
         let watched: Vec<_> =
             shapes.iter().map(|(name, _)| format!("--watch-service=shapes/{name}")).collect();
         let watched: Vec<_> = watched.iter().map(String::as_str).collect();
         cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &watched)
     });
     let agents: Vec<_> = agents.collect();
-    agents.iter().for_each(|agent| drop(agent.until_ready()));
-    for (name, _) in &shapes {
+    for agent in &agents {
+        agent.until_ready();
+    }
+    for (name, _) in &SHAPES {
         until_within(
             DEADLINE,
             || of_kube_proxy(&cluster, name),
@@ -187,10 +149,10 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
     }
     // Both have seen all by now; kube-proxy writes its rules at most once a second.
     let both = || {
-        let both = |(number, (name, _)): (usize, &(&'static str, _))| {
+        let both = |(number, (name, _)): (usize, &(&'static str, &[&str]))| {
             (*name, of_kube_proxy(&cluster, name), of_agent(&agents[number / 16], name))
         };
-        shapes.iter().enumerate().map(both).collect::<Vec<_>>()
+        SHAPES.iter().enumerate().map(both).collect::<Vec<_>>()
     };
     let is_same =
         |counts: &[(&str, Option<u64>, Option<u64>)]| counts.iter().all(|(_, proxy, agent)| proxy == agent);

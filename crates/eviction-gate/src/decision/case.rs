@@ -192,7 +192,7 @@ impl Why {
     /// The agent does not answer, and the Node has not been ready for a while.
     pub(crate) const NODE_DEAD: Self = Self("node_dead");
     pub(crate) const OVERLOADED: Self = Self("overloaded");
-    /// One client has sent more reviews than the limit.
+    /// More reviews than the limit, of one client or in all.
     pub(crate) const TOO_MANY: Self = Self("too_many");
     pub(crate) const MAX_HOLD: Self = Self("max_hold");
     pub(crate) const ERROR: Self = Self("error");
@@ -213,6 +213,11 @@ impl Decision {
     /// Returns an eviction that goes on without a word.
     pub(crate) fn allowed(why: Why) -> Self {
         Self { answer: Answer::Allowed, why, message: String::new() }
+    }
+
+    /// Returns a denial beyond a limit of the gate: API servers take any other answer for "allowed".
+    pub(crate) fn too_many(message: &str) -> Self {
+        Self { answer: Answer::Denied { retry_soon: true }, why: Why::TOO_MANY, message: message.to_owned() }
     }
 
     /// Returns an eviction that goes on with a warning.

@@ -17,6 +17,7 @@ use nodegate_program::{HTTP_PORT, number};
 use nodegate_readiness::DrainSignals;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 /// How the gate reads Nodes and queries their agents.
@@ -61,7 +62,12 @@ pub(crate) struct Gate {
     namespaces: SharedReads<Option<EvictWhen>>,
     notices: Notices,
     metrics: Arc<GateMetrics>,
+    /// The reviews that are decided now. Each reads its Pod, and an API server with many requests is slow for each.
+    turns: Semaphore,
 }
+
+/// The most reviews that are decided at the same time. Others wait for their turn.
+const AT_ONCE: usize = 64;
 
 /// The pause between two looks at draining Nodes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);
@@ -90,7 +96,8 @@ impl Gate {
     ) -> Self {
         let agents = Agents::new(settings.lookups.agent_port, settings.agent_timeout);
         let (drains, nodes, namespaces) = Default::default();
-        Self { settings, api, agents, drains, nodes, namespaces, notices, metrics }
+        let turns = Semaphore::new(AT_ONCE);
+        Self { settings, api, agents, drains, nodes, namespaces, notices, metrics, turns }
     }
 
     /// Decides about an eviction. Every error of the gate lets it go on.
@@ -103,6 +110,10 @@ impl Gate {
         }
         let arrival = Instant::now();
         let deadline = arrival + self.settings.review_timeout;
+        let Ok(_turn) = timeout_at(arrival + self.settings.review_timeout / 2, self.turns.acquire()).await
+        else {
+            return Decision::too_many("the eviction gate has too many reviews under way; try again");
+        };
         let found = timeout_at(deadline, self.find(review, arrival)).await;
         let found = found.unwrap_or_else(|_| Err("the API server was too slow".to_owned()));
         let decision = match found {

@@ -9,7 +9,7 @@ pub use args::Args;
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, GateSettings, Notices, post_events};
-use crate::serve::webhook::{self, ApiServers, GateHealth, Https, Webhook};
+use crate::serve::webhook::{self, GateHealth, Https, Webhook};
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, shown};
@@ -88,13 +88,12 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     };
     let gate = Gate::new(settings, api.clone(), notices, metrics.clone());
     let webhook = Arc::new(Webhook::new(gate, health.clone(), metrics.clone(), verifies_clients));
-    let api_servers = ApiServers::default();
     let options = ServeOptions {
         limits: webhook::limits(),
-        known: api_servers.known.clone(),
+        known: webhook.api_servers.known.clone(),
         ..ServeOptions::default()
     };
-    let https = Arc::new(Https { webhook: webhook.clone(), keeper: keeper.clone(), api_servers });
+    let https = Arc::new(Https { webhook: webhook.clone(), keeper: keeper.clone() });
     let pages = AdminPages { health: health.clone(), registry: metrics.registry() };
     let upkeep = Upkeep {
         api: api.clone(),

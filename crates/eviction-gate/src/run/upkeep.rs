@@ -136,6 +136,7 @@ impl Upkeep {
     /// API server finds no such Pod.
     async fn self_check(&self) -> SelfCheck {
         let name = format!("{SELF_CHECK}{:016x}", fastrand::u64(..));
+        self.webhook.api_servers.expect_self_check(&name);
         let path = format!("/api/v1/namespaces/{}/pods/{name}/eviction?dryRun=All", self.namespace);
         let eviction = json!({
             "kind": "Eviction", "apiVersion": "policy/v1",

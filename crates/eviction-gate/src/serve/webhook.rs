@@ -1,7 +1,7 @@
 //! Serves the webhook over HTTPS; each request is one review. Holds the gate's health, which `upkeep` writes.
 
 use crate::certificates::Keeper;
-use crate::decision::{Answer, Decision, Why};
+use crate::decision::{Decision, Why};
 use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -49,9 +49,9 @@ const TOO_MANY: &str =
 
 /// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
-/// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB;
-/// an API server seldom has more than a hundred reviews under way.
-const CONNECTIONS: usize = 640;
+/// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB; five
+/// drains of full nodes have 550 reviews under way, and API servers have less than half of the places.
+const CONNECTIONS: usize = 1408;
 
 /// Returns the limits of the webhook's port. The API server has one connection for each review under way.
 pub(crate) fn limits() -> Limits {
@@ -62,6 +62,7 @@ pub(crate) struct Webhook {
     pub(crate) gate: Gate,
     pub(crate) health: Arc<GateHealth>,
     pub(crate) metrics: Arc<GateMetrics>,
+    pub(crate) api_servers: ApiServers,
     /// The limit on the requests of one client; `None` if all clients are verified by their certificates.
     limit: Option<ReviewLimit>,
     rejected: RareLines,
@@ -71,18 +72,28 @@ pub(crate) struct Webhook {
 pub(crate) struct Https {
     pub(crate) webhook: Arc<Webhook>,
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) api_servers: ApiServers,
 }
 
-/// The addresses of the clients with a verified certificate. They have connections that no stranger can take.
+/// The addresses of API servers: of clients with a verified certificate, and of those that a self-check came through.
+/// They have connections that no stranger can take.
 #[derive(Default)]
 pub(crate) struct ApiServers {
     pub(crate) known: KnownClients,
+    /// The name of the Pod of the last self-check, which only this replica and its API server know.
+    self_check: Mutex<String>,
     /// The latest one is last.
     addresses: Mutex<Vec<IpAddr>>,
 }
 
 impl ApiServers {
+    pub(crate) fn expect_self_check(&self, name: &str) {
+        name.clone_into(&mut self.self_check.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn is_self_check(&self, name: &str) -> bool {
+        *self.self_check.lock().unwrap_or_else(PoisonError::into_inner) == name
+    }
+
     fn add(&self, address: IpAddr) {
         if self.known.contains(address) {
             return;
@@ -101,7 +112,7 @@ impl Protocol for Https {
         let connection = stream.connection.clone();
         let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
         if tls.get_ref().1.peer_certificates().is_some() {
-            self.api_servers.add(connection.client.address);
+            self.webhook.api_servers.add(connection.client.address);
             connection.make_known();
         }
         serve_requests(tls, connection, self.webhook.clone()).await;
@@ -149,7 +160,8 @@ impl Webhook {
     ) -> Self {
         let limit = (!verifies_clients).then(ReviewLimit::default);
         let rejected = RareLines::new(QUIET);
-        Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }
+        let (api_servers, long_bodies) = (ApiServers::default(), Semaphore::new(LONG_BODIES));
+        Self { gate, health, metrics, api_servers, limit, rejected, long_bodies }
     }
 
     /// Returns the answer to a review, or why the request is none.
@@ -180,14 +192,13 @@ impl Webhook {
                 self.reject(from, "bad_review", why);
             }
         })?;
-        let decision = if exceeds_limit {
-            self.reject(from, "too_many", TOO_MANY);
-            // The API server would take anything but a denial for "allowed".
-            let answer = Answer::Denied { retry_soon: true };
-            Decision { answer, why: Why::TOO_MANY, message: TOO_MANY.to_owned() }
-        } else {
-            self.gate.decide(&review).await
-        };
+        let decision =
+            if exceeds_limit { Decision::too_many(TOO_MANY) } else { self.gate.decide(&review).await };
+        if decision.why == Why::TOO_MANY {
+            self.reject(from, "too_many", &decision.message);
+        } else if decision.why == Why::SELF_CHECK && self.api_servers.is_self_check(&review.name) {
+            self.api_servers.add(from);
+        }
         Ok(answer_json(&review, &decision))
     }
 
