@@ -5,7 +5,7 @@ use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::prober::{Prober, health};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, Member, REAL_NODE, REAL_NODE_IP, RealCluster, STRATEGIC, ServerRoute, repository_file,
+    DEADLINE, MERGE, Member, REAL_NODE, REAL_NODE_IP, RealCluster, STRATEGIC, ServerRoute, repository_file,
 };
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
@@ -234,14 +234,16 @@ impl FullNode {
 
     /// Evicts each pod once, all at the same time, and returns the status codes.
     fn evict_all(&self, cluster: &RealCluster) -> Vec<u16> {
-        let evictions = self.pods.iter().map(|pod| {
-            let metadata = json!({"name": pod, "namespace": "full"});
-            let at_once = json!({"gracePeriodSeconds": 0});
-            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
-            (format!("{PODS_PATH}/{pod}/eviction"), "application/json", eviction)
-        });
-        send_all(cluster, "POST", evictions)
+        send_all(cluster, "POST", self.pods.iter().map(|pod| eviction("full", pod)))
     }
+}
+
+/// Returns the request that evicts a pod at once.
+fn eviction(namespace: &str, pod: &str) -> (String, &'static str, Value) {
+    let metadata = json!({"name": pod, "namespace": namespace});
+    let at_once = json!({"gracePeriodSeconds": 0});
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
+    (format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction"), "application/json", eviction)
 }
 
 /// Sends these requests to the API server, many at the same time, and returns their status codes.
@@ -333,5 +335,72 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     seen(
         "five drainers",
         &format!("{denied} evictions beside them, 0 before the acknowledgement; all drained after {took:?}"),
+    );
+}
+
+/// The gate's own pods, Running and not Ready, on a node that is drained: their budget lets them go, and would not without
+/// its policy for unhealthy pods.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn the_budget_lets_pods_go_that_are_not_ready() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    let manifests = repository_file("manifests/eviction-gate.yaml");
+    let budget =
+        manifests.split("\n---\n").find(|object| object.contains("kind: PodDisruptionBudget")).unwrap();
+    cluster.apply(budget);
+    let node = cluster.member("gate-node");
+    let labels = format!("{{app.kubernetes.io/name: {NAME}, app.kubernetes.io/component: eviction-gate}}");
+    cluster.apply(&format!(
+        "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {NAME}, namespace: nodegate}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {labels}}}
+  template:
+    metadata: {{labels: {labels}}}
+    spec: {{nodeName: {}, containers: [{{name: gate, image: none}}]}}
+",
+        node.name()
+    ));
+    let pods_path = "/api/v1/namespaces/nodegate/pods";
+    let budget_path = format!("/apis/policy/v1/namespaces/nodegate/poddisruptionbudgets/{NAME}");
+    let mut answers = Vec::new();
+    for policy in ["AlwaysAllow", "IfHealthyBudget"] {
+        let spec = json!({"spec": {"unhealthyPodEvictionPolicy": policy}});
+        cluster.api.patch(&budget_path, MERGE, &spec).unwrap();
+        let two_pods = || {
+            let pods =
+                cluster.api.get(&format!("{pods_path}?fieldSelector=spec.nodeName={}", node.name())).ok()?;
+            let pods =
+                pods["items"].as_array()?.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+            let names: Vec<_> =
+                pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
+            (names.len() == 2).then_some(names)
+        };
+        let pods = until_within(DEADLINE, two_pods, || cluster.pods());
+        for pod in &pods {
+            let conditions = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
+            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
+            cluster.api.patch(&format!("{pods_path}/{pod}/status"), STRATEGIC, &status).unwrap();
+        }
+        let seen_by_controller = || {
+            let budget = cluster.api.get(&budget_path).ok()?;
+            let status = &budget["status"];
+            (status["expectedPods"] == 2
+                && status["currentHealthy"] == 0
+                && status["observedGeneration"] == budget["metadata"]["generation"])
+                .then_some(())
+        };
+        until_within(DEADLINE, seen_by_controller, || "the budget's status".to_owned());
+        answers.push(send_all(&cluster, "POST", pods.iter().map(|pod| eviction("nodegate", pod))));
+    }
+    cluster.kubectl.must(&["--namespace=nodegate", "delete", "deployment,poddisruptionbudget", NAME]);
+    assert_eq!(answers, [[201, 201], [429, 429]]);
+    seen(
+        "the gate's own budget",
+        "two of two pods that are not ready are evicted; 0 of 2 without its policy",
     );
 }

@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 
 /// More than the gate accepts connections.
 const STRANGERS: usize = 1_100;
-const CONNECTIONS: usize = 640;
+const CONNECTIONS: usize = 1408;
 /// More descriptors than the gate needs besides its connections.
 const OWN_DESCRIPTORS: usize = 64;
 /// Half of the manifests' limit, in KiB.
