@@ -154,8 +154,8 @@ fn slow_clients_lose_their_connections() {
         let (answer, took) = runtime.block_on(played).unwrap();
         let limit = behaviour.limit();
         assert!(took >= limit.mul_f64(0.9) && took < limit * 4, "{behaviour:?}: {took:?}");
-        let is_acknowledged = matches!(behaviour, Behaviour::LongBody);
-        assert_eq!(answer.starts_with("HTTP/1.1 408 "), is_acknowledged, "{behaviour:?}: {answer:?}");
+        let is_answered = matches!(behaviour, Behaviour::LongBody);
+        assert_eq!(answer.starts_with("HTTP/1.1 408 "), is_answered, "{behaviour:?}: {answer:?}");
     }
 }
 

@@ -5,8 +5,8 @@ mod credential;
 
 pub(crate) use credential::Credential;
 
-use crate::Error;
 use crate::args::{ClusterArgs, KubectlArgs};
+use crate::error::{Error, explained};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
@@ -169,7 +169,7 @@ impl Cluster {
             let (name, within) = (&self.name, humantime::format_duration(self.timeout));
             return Err(format!("{what}: {name} did not answer within {within} (--request-timeout)").into());
         };
-        answer.map_err(|error| failed(what, &self.name, &error))
+        answer.map_err(|error| Error::of_request(what, &self.name, &error))
     }
 }
 
@@ -210,22 +210,5 @@ pub(crate) fn go(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_millis()) {
         (seconds, 0) => format!("{seconds}s"),
         _ => format!("{}ms", duration.as_millis()),
-    }
-}
-
-/// Returns the error of a request, with the name of the cluster if its API server itself has not answered.
-fn failed(what: &str, cluster: &str, error: &kube::Error) -> Error {
-    let place = if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
-    let is_refusal = matches!(error, kube::Error::Api(status) if status.code < 500);
-    Error { why: format!("{what}: {place}{}", explained(error)), is_refusal }
-}
-
-/// Returns the text of an error for the user. A `Status` has its own message.
-fn explained(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
-        kube::Error::Service(error) => with_causes(&**error),
-        error => with_causes(error),
     }
 }

@@ -1,13 +1,14 @@
 //! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
 //! change.
 
+use super::json;
+use super::look::{exit_code, look, nodes, wall};
 use super::row::Row;
 use super::table::{self, Style};
-use super::{exit_code, json, look, nodes, wall};
-use crate::Error;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::cluster::FleetNode;
+use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
