@@ -143,7 +143,7 @@ impl Agents {
             (Via::Node, Some(address)) => self.direct(node, address, query).await,
             (Via::Node, None) => Err(NoAgentAnswer::new(
                 "no address",
-                "the Node has no address of the types in --address-types",
+                "the Node has no InternalIP and no ExternalIP",
             )),
             (Via::Auto, Some(address)) => self.first_of_both(node, address, query).await,
         }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
+use nodegate_agent_client::{AgentReply, MOST, NodeIdentity, agent_addresses};
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
     pub(crate) uid: Option<String>,
-    /// Its first address of the preferred type.
+    /// Its first InternalIP, else its first ExternalIP.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
     pub(crate) is_control_plane: bool,
@@ -51,7 +51,6 @@ pub(crate) struct Cluster {
     timeout: Duration,
     /// Context and server, for messages.
     pub(crate) name: String,
-    address_types: AddressTypes,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
     /// The credential of a plugin, which ran for the client.
@@ -75,7 +74,6 @@ impl Cluster {
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
-            address_types: args.address_types.clone(),
             kubectl_flags: kubectl_flags(&args.kubectl, context),
             credential,
         })
@@ -85,7 +83,7 @@ impl Cluster {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
-        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node, &self.address_types));
+        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node));
         self.pages("can't list Nodes", &api, page, keep).await?;
         Ok(nodes)
     }
@@ -101,7 +99,7 @@ impl Cluster {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(match found {
-            Some(node) => FleetNode::of(&node, &self.address_types),
+            Some(node) => FleetNode::of(&node),
             None => FleetNode { name: name.to_owned(), ..FleetNode::default() },
         })
     }
@@ -174,14 +172,14 @@ impl Cluster {
 }
 
 impl FleetNode {
-    fn of(node: &NodeObject, types: &AddressTypes) -> Self {
+    fn of(node: &NodeObject) -> Self {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let addresses = addresses.filter_map(|address| Some((&address.type_, address.address.parse().ok()?)));
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         Self {
             name: node.name_any(),
             uid: node.metadata.uid.clone(),
-            address: types.choose(addresses).first().copied(),
+            address: agent_addresses(addresses).first().copied(),
             unschedulable,
             is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
             exists: true,

@@ -92,7 +92,7 @@ impl Preflight {
             .map(|prober| {
                 let every = prober
                     .interval_ms
-                    .map_or(String::new(), |ms| format!(", probes every {}", Age(ms.into())));
+                    .map_or(String::new(), |ms| format!(", probes every {}", Age(ms)));
                 format!("would wait for {} {}{every}", prober.who(), prober.request)
             })
             .collect();
