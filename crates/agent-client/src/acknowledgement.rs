@@ -75,7 +75,11 @@ pub fn lacks(progress: &AckProgress, prober: &ProberRecord) -> String {
     if had < of {
         return format!("got it {had} of {of} times{lately}");
     }
-    format!("got it {had} times within {}, which takes it {} by itself{lately}", Age::from(took), Age::from(needs))
+    format!(
+        "got it {had} times within {}, which takes it {} by itself{lately}",
+        Age::from(took),
+        Age::from(needs)
+    )
 }
 
 /// Returns why it is not known whether a session is left.

@@ -112,11 +112,7 @@ impl ReadNode {
 
 /// Parses a Node, as of this time by the API server's clock. The dates in a Node come from the control plane's clocks, so
 /// that the gate's own does not matter.
-pub(crate) fn node(
-    json: &str,
-    signals: &DrainSignals,
-    now: SystemTime,
-) -> serde_json::Result<ReadNode> {
+pub(crate) fn node(json: &str, signals: &DrainSignals, now: SystemTime) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
     let dated: Object = serde_json::from_str(json)?;
     let facts = node.facts();

@@ -90,9 +90,8 @@ impl Preflight {
         let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
         let mut lines: Vec<_> = probers
             .map(|prober| {
-                let every = prober
-                    .interval_ms
-                    .map_or(String::new(), |ms| format!(", probes every {}", Age(ms)));
+                let every =
+                    prober.interval_ms.map_or(String::new(), |ms| format!(", probes every {}", Age(ms)));
                 format!("would wait for {} {}{every}", prober.who(), prober.request)
             })
             .collect();
