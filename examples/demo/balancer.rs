@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
-/// The first words of its last part: the pool of last resort. One of the demo's three nodes is often out.
+/// The first words of its last part: the pools of last resort. One of the demo's three nodes is often out.
 const LAST_RESORT: &str = "# When no node is Ready";
 /// The time limit for a start, which takes a few milliseconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);

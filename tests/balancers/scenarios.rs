@@ -2,8 +2,10 @@
 
 use crate::balancer::{ROWS, Row, Source};
 use crate::event::Event;
+use crate::site::NODES;
 use crate::stage::{Outcome, Stage};
 use crate::table::{self, Cell, Cells};
+use nodegate_readiness::EXCLUDE_LABEL;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::thread;
@@ -20,12 +22,18 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     (!held && row.reason(event).is_none()).then_some(what)
 }
 
-/// Plays a cordon with one documented configuration.
-fn cordon(file: &str) {
+/// Returns the row of a documented configuration, with Debian's HAProxy.
+fn documented(file: &str) -> Row {
     let mut row = *ROWS.iter().find(|row| row.file == file).unwrap();
     if let Source::Haproxy(_) = row.source {
         row.source = Source::Debian;
     }
+    row
+}
+
+/// Plays a cordon with one documented configuration.
+fn cordon(file: &str) {
+    let row = documented(file);
     if !row.is_there() {
         println!("not played: {}: hack/install-pinned fetches it", row.title());
         return;
@@ -66,6 +74,25 @@ cordons! {
     cordon_with_traefik_tcp "traefik/tcp.yaml"
     cordon_with_vrrp "keepalived/vrrp.conf"
     cordon_with_bgp "bgp/exabgp.conf"
+}
+
+/// Where all nodes have the exclusion label, the last resort serves, and a drain takes a node out of that, too.
+#[test]
+fn a_drain_takes_a_labelled_node_out_of_the_last_resort() {
+    let row = documented("haproxy/httpchk-get.cfg");
+    let mut stage = Stage::set(row);
+    let sim = stage.nodes.cluster.sim.clone();
+    for name in NODES {
+        assert!(sim.label(name, EXCLUDE_LABEL, Some("")));
+    }
+    stage.each_agent(|agent| drop(agent.wait_for("the label", |reply| reply.status == 503)));
+    stage.nodes.wait_for_traffic_on(&[0, 1, 2]);
+    Event::Cordon.happen(0, &mut stage);
+    assert!(stage.left.is_some(), "it still serves");
+    stage.nodes.wait_for_traffic_on(&[1, 2]);
+    // Without a node that is not drained, drained ones serve.
+    assert!(sim.cordon(NODES[1]) && sim.cordon(NODES[2]));
+    stage.nodes.wait_for_traffic_on(&[0, 1, 2]);
 }
 
 /// The number of cordons: the time until the balancer notices depends on the phase of its probes.

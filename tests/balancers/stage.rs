@@ -43,7 +43,7 @@ pub(crate) struct Stage {
     /// The balancer's status when the event began.
     before: Option<String>,
     /// The observations: the last connection before the node had none, and another status of the balancer.
-    left: Option<Instant>,
+    pub(crate) left: Option<Instant>,
     says: Option<String>,
 }
 
@@ -185,7 +185,7 @@ impl Stage {
         self.each_agent(|agent| drop(agent.wait_ready()));
     }
 
-    fn each_agent(&self, ask: impl Fn(&nodegate_testbed::Agent) + Sync) {
+    pub(crate) fn each_agent(&self, ask: impl Fn(&nodegate_testbed::Agent) + Sync) {
         for index in 0..NODES.len() {
             self.nodes.wait_agent(index, &ask);
         }

@@ -4,6 +4,7 @@ use crate::drain::{DrainStatus, ServiceStatus};
 use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
+use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::saved_facts::FACTS_FORMAT;
 use nodegate_readiness::{
@@ -11,7 +12,7 @@ use nodegate_readiness::{
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ pub struct Status {
     /// The version of the agent.
     pub version: Cow<'static, str>,
     /// The time since the agent's start.
-    pub uptime_ms: u128,
+    pub uptime_ms: u64,
     /// The verdict of the default checks; absent while misconfigured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -49,7 +50,7 @@ pub struct Status {
     pub unconfirmed: bool,
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaves_in_ms: Option<u128>,
+    pub leaves_in_ms: Option<u64>,
     /// A `Ready=False` that has not lasted for `--not-ready-after` yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready_pending: Option<PendingNotReady>,
@@ -84,7 +85,7 @@ pub struct CacheStatus {
     pub stale: bool,
     /// The time since the last proof that the cache follows the API server; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub age_ms: Option<u128>,
+    pub age_ms: Option<u64>,
     /// True if the previous agent had that proof.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
@@ -92,7 +93,7 @@ pub struct CacheStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The value of `--stale-after`, in milliseconds.
-    pub stale_after_ms: u128,
+    pub stale_after_ms: u64,
     /// The value of `--on-stale`.
     pub on_stale: String,
 }
@@ -120,9 +121,9 @@ pub struct CheckStatus {
     pub last_reason: Option<Reason>,
     /// The age of its result: that of the background run, or of the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub age_ms: Option<u128>,
+    pub age_ms: Option<u64>,
     /// The duration of the last background run.
-    pub duration_ms: u128,
+    pub duration_ms: u64,
 }
 
 impl Status {
@@ -160,22 +161,22 @@ impl Status {
             uid: board.node_uid(),
             start_id: String::new(),
             version: Cow::Borrowed(version),
-            uptime_ms: now.since(Moment::default()).as_millis(),
+            uptime_ms: millis(now.since(Moment::default())),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
             hint: None,
             error: (!configured).then_some(Cow::Borrowed(NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
-                age_ms: freshness.age.map(|age| age.as_millis()),
+                age_ms: freshness.age.map(millis),
                 taken_over: board.last_proof().is_none() && freshness.age.is_some(),
                 error: board.trouble().map(|trouble| (*trouble).clone()),
-                stale_after_ms: board.policy().stale_after.as_millis(),
+                stale_after_ms: millis(board.policy().stale_after),
                 on_stale: board.policy().on_stale.to_string(),
             },
             last_known: board.last_known(now).filter(|_| configured),
             unconfirmed: configured && board.unconfirmed(now),
-            leaves_in_ms: board.leaves_at(now).map(|at| at.since(now).as_millis()),
+            leaves_in_ms: board.leaves_at(now).map(|at| millis(at.since(now))),
             not_ready_pending: board.not_ready_pending(now),
             host: published.state.host,
             node_exists: published.state.node.exists(),
@@ -218,8 +219,8 @@ impl CheckStatus {
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
             last_reason: board.last_reason(id).cloned(),
-            age_ms: age.as_ref().map(Duration::as_millis),
-            duration_ms: report.duration.as_millis(),
+            age_ms: age.map(millis),
+            duration_ms: millis(report.duration),
         }
     }
 }

@@ -10,10 +10,6 @@ use std::time::Duration;
 /// The most clients that a sentence names.
 const NAMED: usize = 8;
 
-fn age(time: Duration) -> Age {
-    Age(time.as_millis())
-}
-
 /// Says of clients that they can't see drains; `None` if there are none.
 pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
     let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
@@ -44,11 +40,11 @@ pub fn not_known(
         (Unknown::Misconfigured, _) => "the agent has no verdict: it does not know its node".to_owned(),
         (Unknown::Stale, _) => "the cache is stale: the verdict may be a guess".to_owned(),
         (Unknown::Listening { listened, overflown: false }, _) => {
-            let (listened, of) = (age(*listened), age(LISTENS_FOR));
+            let (listened, of) = (Age::from(*listened), Age::from(LISTENS_FOR));
             format!("the agent has listened for {listened} of {of}: it does not know its probers yet")
         }
         (Unknown::Listening { listened, overflown: true }, _) => {
-            let ago = age(*listened);
+            let ago = Age::from(*listened);
             format!("the table of probers overflowed {ago} ago; --balancers names the probers that count")
         }
         (Unknown::Undecided(probers), _) => {
@@ -72,14 +68,18 @@ pub fn not_known(
 pub fn lacks(progress: &AckProgress, prober: &ProberRecord) -> String {
     let AckProgress { had, of, took, needs } = *progress;
     let lately = match (prober.standing, prober.interval_ms) {
-        (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
-        (_, Some(interval)) => format!(", probes every {}", Age(interval.into())),
+        (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms)),
+        (_, Some(interval)) => format!(", probes every {}", Age(interval)),
         _ => String::new(),
     };
     if had < of {
         return format!("got it {had} of {of} times{lately}");
     }
-    format!("got it {had} times within {}, which takes it {} by itself{lately}", age(took), age(needs))
+    format!(
+        "got it {had} times within {}, which takes it {} by itself{lately}",
+        Age::from(took),
+        Age::from(needs)
+    )
 }
 
 /// Returns why it is not known whether a session is left.
@@ -124,7 +124,7 @@ pub fn wait(
         }
         WaitState::InService => "the node is not going out".to_owned(),
         WaitState::OutForLong => {
-            format!("the node has been NotReady for {}", age(not_ready_for.unwrap_or_default()))
+            format!("the node has been NotReady for {}", Age::from(not_ready_for.unwrap_or_default()))
         }
         WaitState::NoProbers | WaitState::NotKnown => drain.not_known.clone().unwrap_or_default(),
         WaitState::NotCounted => sessions_not_known(drain.traffic.as_ref()),

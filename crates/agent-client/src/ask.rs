@@ -7,7 +7,9 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use nodegate_agent_api::{DRAIN_PATH, DrainSummary, STATUS_PATH, Status, WaitReply};
+use nodegate_program::sanitize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::error::Error as StdError;
 use std::io;
 use std::iter::successors;
@@ -169,6 +171,13 @@ pub fn parse_status(reply: AgentReply) -> Result<Answered, AskError> {
 pub fn parse_wait(reply: &AgentReply) -> Result<WaitReply, AskError> {
     let status = if reply.status == 504 { 200 } else { reply.status };
     parse("/wait", &AgentReply { status, body: reply.body.clone() })
+}
+
+/// Returns the agent's message in an error answer, in brackets; nothing if there is none.
+pub fn refusal(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let said = body.get("error").and_then(Value::as_str);
+    said.map_or(String::new(), |said| format!(" ({})", sanitize(said)))
 }
 
 fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply) -> Result<T, AskError> {

@@ -23,7 +23,7 @@ pub fn hook_recipe(reply: &WaitReply) -> Result<Vec<String>, String> {
         u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
     };
     let (timeout, ready) = (takes(PoolChange::Out), takes(PoolChange::Back));
-    let (probers, every) = (reply.drain.probers, Age(interval.as_millis()));
+    let (probers, every) = (reply.drain.probers, Age::from(interval));
     let (fall, rise) = (settings.fall, settings.rise);
     Ok(vec![
         format!(

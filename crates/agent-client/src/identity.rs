@@ -2,7 +2,10 @@
 
 use nodegate_program::sanitize_short;
 use std::fmt;
+use std::net::IpAddr;
 
+/// The most addresses of a Node at which its agent is queried.
+const MOST_ADDRESSES: usize = 4;
 /// The longest foreign name or UID that a message repeats.
 const LONGEST: usize = 253;
 
@@ -27,6 +30,15 @@ pub enum WrongAgent {
     },
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
+}
+
+/// Returns the addresses of a Node at which its agent is queried: its `InternalIP`s, then its `ExternalIP`s.
+pub fn agent_addresses<T: AsRef<str>>(addresses: impl Iterator<Item = (T, IpAddr)>) -> Vec<IpAddr> {
+    let rank = |of: &str| ["InternalIP", "ExternalIP"].iter().position(|kind| *kind == of);
+    let mut ranked: Vec<_> =
+        addresses.filter_map(|(of, address)| Some((rank(of.as_ref())?, address))).collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, address)| address).take(MOST_ADDRESSES).collect()
 }
 
 impl NodeIdentity {
@@ -119,6 +131,13 @@ mod tests {
             message,
             "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
         );
+    }
+
+    #[test]
+    fn an_agent_is_queried_at_its_internal_address_first() {
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let of = ["Hostname", "ExternalIP", "InternalIP", "InternalIP"].into_iter().zip((1..).map(address));
+        assert_eq!(agent_addresses(of), [address(3), address(4), address(2)]);
     }
 
     #[test]

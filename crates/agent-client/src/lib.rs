@@ -6,10 +6,8 @@
 //! [`NodeIdentity::confirm`] compares name and UID of the Node.
 
 pub mod acknowledgement;
-mod address_types;
 mod ask;
 mod console;
-mod health_reply;
 pub mod hints;
 mod hook_recipe;
 mod identity;
@@ -17,12 +15,10 @@ pub mod sentence;
 mod text;
 mod wait;
 
-pub use address_types::AddressTypes;
-pub use ask::{AgentReply, Answered, AskError, MOST, ask, ask_drain, get, parse_status, parse_wait};
+pub use ask::{AgentReply, Answered, AskError, MOST, ask, ask_drain, get, parse_status, parse_wait, refusal};
 pub use console::Console;
-pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use hook_recipe::hook_recipe;
-pub use identity::{NodeIdentity, WrongAgent};
+pub use identity::{NodeIdentity, WrongAgent, agent_addresses};
 pub use text::{health_text, status_text};
 pub use wait::{HELD, PAUSE, Progress, WaitEnd, WaitSettings, WaitTimeout, Waiting};
 

@@ -1,6 +1,7 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
 use nodegate_agent_api::{ServiceStatus, Status};
+use nodegate_readiness::answer::{CheckBody, HealthBody};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::rules::CACHE_STALE;
@@ -71,7 +72,7 @@ pub fn last_known(known: &LastKnown) -> String {
 pub fn shutdown(host: HostSignals) -> String {
     match (host.lock, host.delay_ms) {
         _ if host.shutdown => "the host is going down".to_owned(),
-        (true, Some(delay)) => format!("waits for load balancers, at most {}", Age(delay.into())),
+        (true, Some(delay)) => format!("waits for load balancers, at most {}", Age(delay)),
         (true, None) => "waits for load balancers".to_owned(),
         (false, _) => "does not wait for load balancers: nodegate-shutdown holds no lock".to_owned(),
     }
@@ -94,6 +95,16 @@ pub fn why(status: &Status) -> String {
     }
 }
 
+/// Returns the reasons of all checks that fail, because the answer does not tell those that drain from those that fail.
+pub fn health(health: &HealthBody<'_>) -> String {
+    let said = |check: &CheckBody<'_>| {
+        let reason = check.reason.as_ref().map_or("no reason".to_owned(), |reason| explained(reason));
+        format!("{}: {reason}", check.name)
+    };
+    let fail: Vec<_> = health.checks.iter().filter(|check| !check.passed).map(said).collect();
+    if fail.is_empty() { "these checks pass".to_owned() } else { fail.join("; ") }
+}
+
 /// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be trusted
 /// and the Ready condition counts.
 pub fn caveat(status: &Status) -> Option<String> {
@@ -103,7 +114,7 @@ pub fn caveat(status: &Status) -> Option<String> {
     }
     if let Some(pending) = status.not_ready_pending {
         let (lasted, needed) = (pending.for_ms, pending.for_ms.saturating_add(pending.counts_in_ms));
-        return Some(format!("Ready=False for {}, counts after {}", Age(lasted.into()), Age(needed.into())));
+        return Some(format!("Ready=False for {}, counts after {}", Age(lasted), Age(needed)));
     }
     if !status.is_based_on_stale_cache() || status.verdict.is_none() {
         return None;

@@ -125,7 +125,7 @@ impl Waiting {
             WaitState::NotKnown => (is_late || is_silent).then_some(WaitEnd::NotKnown),
             WaitState::InService | WaitState::Waiting => is_late.then_some(WaitEnd::TimedOut),
         };
-        let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
+        let (goal, after) = (self.goal.as_str(), Age::from(elapsed));
         lines.extend(ended.map(|ended| match (ended, state) {
             (WaitEnd::Reached, WaitState::OutForLong) => format!("nothing to wait for: {words}"),
             (WaitEnd::Reached, _) => format!("{goal} after {after}: {words}"),
@@ -181,9 +181,9 @@ impl Waiting {
 
 /// Returns the word for a prober, and what is said after its name.
 fn progress_of(prober: &ProberRecord) -> (&'static str, String) {
-    let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms.into())));
+    let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms)));
     let every = every.unwrap_or_default();
-    let silent = || format!(": nothing for {}", Age(prober.last_ms.into()));
+    let silent = || format!(": nothing for {}", Age(prober.last_ms));
     match prober.standing {
         _ if !prober.drainable => {
             let cause = if prober.misses_drains() { "can't see drains, because " } else { "" };

@@ -4,10 +4,11 @@ use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_api::STATUS_PATH;
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, NodeHealth, exit_code, health_text, parse_status, refusal, status_text,
+    AgentReply, AskError, Console, exit_code, health_text, parse_status, refusal, status_text,
 };
 use nodegate_program::{UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
+use nodegate_readiness::answer::HealthBody;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -108,7 +109,7 @@ fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {
         let said = refusal(&reply.body);
         return Err(format!("{path} answered HTTP {}{said}", reply.status));
     }
-    let health: NodeHealth = serde_json::from_slice(&reply.body)
+    let health: HealthBody<'_> = serde_json::from_slice(&reply.body)
         .map_err(|error| sanitize(&format!("the answer to {path} is not one of nodegate: {error}")))?;
     Ok(Shown {
         verdict: Some(health.status),

@@ -3,6 +3,7 @@
 use nodegate_agent_api::Traffic;
 use nodegate_local_checks::Sessions;
 use nodegate_program::List;
+use nodegate_readiness::moment::millis;
 use std::io;
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ fn latest(sessions: &Sessions) -> Traffic {
     let mut traffic = Traffic { ports: sessions.ports().to_vec(), ..Traffic::default() };
     if let Some(counted) = sessions.last() {
         let age = nodegate_clock::now().saturating_duration_since(counted.at);
-        traffic.age_ms = u64::try_from(age.as_millis()).ok();
+        traffic.age_ms = Some(millis(age));
         match counted.established {
             Ok(established) => traffic.established = Some(established),
             Err(error) => traffic.error = Some(error),

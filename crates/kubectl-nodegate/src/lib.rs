@@ -9,6 +9,7 @@ mod agents;
 mod args;
 mod cluster;
 mod drain;
+mod error;
 mod fleet;
 mod platform;
 mod wait_for_nodes;
@@ -18,20 +19,38 @@ pub use args::Args;
 
 use args::{ClusterArgs, Command};
 use cluster::Cluster;
-use nodegate_program::UNKNOWN;
+use error::Error;
+use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN};
 use std::process::ExitCode;
 
-fn run(args: Args) -> ExitCode {
-    #[cfg(unix)]
-    platform::raise_file_limit();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&format!("can't start: {error}").into()),
-    };
-    let result = runtime.block_on(done(args));
-    // A pending name lookup must not delay the end.
-    runtime.shutdown_background();
-    result.map_or_else(|error| failed(&error), ExitCode::from)
+impl Program for Args {
+    type Setup = Self;
+
+    fn bad_setting() -> u8 {
+        UNKNOWN
+    }
+
+    fn log(&self) -> Option<LogSettings> {
+        None
+    }
+
+    fn setup(self, mistakes: &mut Mistakes) -> Self {
+        self.check(mistakes);
+        self
+    }
+
+    fn run(args: Self) -> ExitCode {
+        #[cfg(unix)]
+        platform::raise_file_limit();
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return failed(&format!("can't start: {error}").into()),
+        };
+        let result = runtime.block_on(done(args));
+        // A pending name lookup must not delay the end.
+        runtime.shutdown_background();
+        result.map_or_else(|error| failed(&error), ExitCode::from)
+    }
 }
 
 async fn done(args: Args) -> Result<u8, Error> {
@@ -48,22 +67,8 @@ async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
     Ok(Agents::new(Cluster::connect(args).await?, args))
 }
 
-/// Prints the error, and returns the exit code for an unknown result.
+/// Prints the error, and returns its exit code.
 fn failed(error: &Error) -> ExitCode {
     eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.why));
-    ExitCode::from(UNKNOWN)
-}
-
-/// The reason why a command could not run, or a request to the API server failed.
-#[derive(Debug)]
-pub(crate) struct Error {
-    pub(crate) why: String,
-    /// Whether the API server has answered that it rejected the request.
-    pub(crate) is_refusal: bool,
-}
-
-impl From<String> for Error {
-    fn from(why: String) -> Self {
-        Self { why, is_refusal: false }
-    }
+    ExitCode::from(error.code)
 }

@@ -1,9 +1,9 @@
 //! `kubectl nodegate wait` and `uncordon`: wait for several nodes at once, for each as `nodegate wait` does for one.
 
-use crate::Error;
 use crate::agents::Agents;
 use crate::args::{UncordonArgs, WaitArgs};
 use crate::cluster::FleetNode;
+use crate::error::Error;
 use futures::stream::{self, StreamExt};
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{Console, PAUSE, WaitEnd, WaitTimeout, Waiting};

@@ -1,6 +1,7 @@
 //! Waits until the agent says that every load balancer has acknowledged.
 
-use nodegate_agent_client::{AgentReply, AskError, get};
+use nodegate_agent_api::WaitState;
+use nodegate_agent_client::{AskError, get, parse_wait};
 use nodegate_program::sanitize_short;
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,15 +50,16 @@ pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) 
         }
         let request = left.min(ONE_REQUEST);
         // The agent may not have seen the file yet.
-        let path = format!("/wait?for=acknowledged&settle=2&timeout={}", request.as_secs().max(1));
+        let path =
+            format!("/wait?for=acknowledged&settle=2&format=json&timeout={}", request.as_secs().max(1));
         let reply = timeout(request + LATE_BY, get(&[agent], &path)).await;
-        match reply {
-            Ok(Ok(AgentReply { status: 200, body })) => {
-                return WaitEnd::Acknowledged(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));
+        match reply.map(|reply| reply.and_then(|reply| parse_wait(&reply))) {
+            Ok(Ok(reply)) if reply.state.is_over() => {
+                let goal = if reply.state == WaitState::Reached { "acknowledged: " } else { "" };
+                return WaitEnd::Acknowledged(sanitize_short(&format!("{goal}{}", reply.why), LONGEST));
             }
-            // Not acknowledged yet, an agent that is being replaced, or too many requests at once.
-            Ok(Ok(AgentReply { status: 504 | 307 | 429, .. })) => answered = Instant::now(),
-            Ok(Ok(other)) => return WaitEnd::NoAnswer(format!("HTTP {}", other.status)),
+            // Not acknowledged yet, an agent that is being replaced, or one with too much to do.
+            Ok(Ok(_) | Err(AskError::Refused(_, 307 | 429 | 503))) => answered = Instant::now(),
             Ok(Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_)))
                 if answered.elapsed() < REPLACED_WITHIN => {}
             Ok(Err(error)) => return WaitEnd::NoAnswer(error.to_string()),

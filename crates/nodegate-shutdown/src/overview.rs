@@ -43,7 +43,9 @@ async fn look() -> zbus::Result<LoginView> {
 fn lock(login: &Result<LoginView, String>) -> String {
     match login {
         Err(error) => format!("not known: systemd-logind does not answer ({})", sanitize(error)),
-        Ok(view) if view.locked => format!("held; a shutdown is delayed by at most {}", age(view.delay)),
+        Ok(view) if view.locked => {
+            format!("held; a shutdown is delayed by at most {}", Age::from(view.delay))
+        }
         Ok(_) => "not held; is nodegate-shutdown.service running?".to_owned(),
     }
 }
@@ -54,9 +56,8 @@ fn said(answer: &Result<DrainSummary, String>) -> String {
         Ok(summary) => summary,
     };
     let verdict = summary.verdict.map_or("without a verdict", Verdict::title);
-    let slowest = summary
-        .needs_ms
-        .map_or(String::new(), |needs| format!(", acknowledged within {}", Age(needs.into())));
+    let slowest =
+        summary.needs_ms.map_or(String::new(), |needs| format!(", acknowledged within {}", Age(needs)));
     format!("says {verdict}; load balancers: {}{slowest}", summary.probers)
 }
 
@@ -72,17 +73,14 @@ fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, 
         Some(host) if host.shutdown => ("the host is going down".to_owned(), 0),
         Some(_) if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
         Some(_) if login.delay < needs => (delay_too_short(login.delay, needs), 1),
-        Some(_) => {
-            (format!("waits until every load balancer has acknowledged, at most {}", age(login.delay)), 0)
-        }
+        Some(_) => (
+            format!("waits until every load balancer has acknowledged, at most {}", Age::from(login.delay)),
+            0,
+        ),
     }
 }
 
 fn scheduled(login: Option<&LoginView>) -> String {
     let scheduled = login.and_then(|view| view.scheduled.as_ref());
     scheduled.map_or(String::new(), |(kind, at)| format!("; {} at {:#} UTC", sanitize(kind), Stamp(*at)))
-}
-
-fn age(time: Duration) -> Age {
-    Age(time.as_millis())
 }

@@ -1,11 +1,18 @@
 //! A time span that is printed in the largest suitable unit, and a point in time, in UTC.
 
+use crate::moment::millis;
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A time span in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age(pub u128);
+pub struct Age(pub u64);
+
+impl From<Duration> for Age {
+    fn from(time: Duration) -> Self {
+        Self(millis(time))
+    }
+}
 
 impl fmt::Display for Age {
     /// Writes the span in its largest unit. Two digits are enough to act on, so the next larger unit begins

@@ -1,10 +1,11 @@
 //! The answer to `/health`. It is rendered when the state changes; a request only picks it.
 
 use crate::check::{CheckReport, Verdict, verdict};
-use crate::moment::Moment;
+use crate::moment::{Moment, millis};
 use crate::reason::Reason;
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// A rendered answer to a load balancer.
@@ -52,24 +53,33 @@ impl Answer {
     }
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    status: &'a str,
-    checks: Vec<CheckBody<'a>>,
-    total_duration_ms: u128,
+/// The body of an answer to `/health`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HealthBody<'a> {
+    /// The verdict of these checks together; a client that knows only two states is told `not-ready` for a draining node.
+    pub status: Verdict,
+    /// The checks of the query.
+    pub checks: Vec<CheckBody<'a>>,
+    total_duration_ms: u64,
 }
 
-#[derive(Serialize)]
-struct CheckBody<'a> {
-    name: &'a str,
-    passed: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    stale: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    unconfirmed: bool,
+/// One check in the body.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CheckBody<'a> {
+    /// The name of the check.
+    pub name: Cow<'a, str>,
+    /// True if it passes.
+    pub passed: bool,
+    /// True if it rests on a cache that is stale.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+    /// True if it follows the node's own kubelet, against the API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
+    /// The reason if it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    duration_ms: u128,
+    pub reason: Option<Cow<'a, Reason>>,
+    duration_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -82,14 +92,14 @@ impl Reply {
     /// Renders reports. `drain` is the status for a draining node if the caller opted in to the third state.
     pub fn render(reports: &[CheckReport], drain: Option<u16>) -> Self {
         let verdict = verdict(reports);
-        let (status, word) = match (verdict, drain) {
-            (Verdict::Ready, _) => (200, "ready"),
-            (Verdict::Draining, Some(code)) => (code, "draining"),
-            (Verdict::Draining | Verdict::NotReady, _) => (503, "not-ready"),
+        let (status, shown) = match (verdict, drain) {
+            (Verdict::Ready, _) => (200, verdict),
+            (Verdict::Draining, Some(code)) => (code, verdict),
+            (Verdict::Draining | Verdict::NotReady, _) => (503, Verdict::NotReady),
         };
         let checks = reports.iter().map(CheckBody::new).collect();
         let total: Duration = reports.iter().map(|report| report.duration).sum();
-        let body = Body { status: word, checks, total_duration_ms: total.as_millis() };
+        let body = HealthBody { status: shown, checks, total_duration_ms: millis(total) };
         Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: false }
     }
 
@@ -103,12 +113,12 @@ impl Reply {
 impl<'a> CheckBody<'a> {
     fn new(report: &'a CheckReport) -> Self {
         Self {
-            name: &report.name,
+            name: (&report.name).into(),
             passed: report.outcome.passed(),
             stale: report.stale,
             unconfirmed: report.unconfirmed,
-            reason: report.outcome.reason().map(Reason::as_str),
-            duration_ms: report.duration.as_millis(),
+            reason: report.outcome.reason().map(Cow::Borrowed),
+            duration_ms: millis(report.duration),
         }
     }
 }

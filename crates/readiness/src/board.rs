@@ -5,12 +5,13 @@ mod freshness;
 mod published;
 mod service_board;
 mod unknown_ready;
+mod view;
 
 pub use freshness::{Freshness, LastKnown};
-pub use published::{BoardView, Published};
+pub use published::Published;
 pub use service_board::{KnownService, ServiceView};
+pub use view::BoardView;
 
-use self::freshness::TakenOver;
 use self::published::Rendered;
 use crate::answer::{Answer, Reply};
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Verdict, verdict};
@@ -59,6 +60,20 @@ pub struct Board {
     pub on_pending: OnceLock<Listener<()>>,
     /// Called after each flip, and after each change of a Service's endpoints.
     pub after_change: OnceLock<Listener<()>>,
+}
+
+/// The age of the facts that were taken over, and the time at which that happened. These facts are never
+/// fresh: this agent has no proof of them.
+#[derive(Clone, Copy, Debug)]
+struct TakenOver {
+    age: Duration,
+    at: Moment,
+}
+
+impl TakenOver {
+    fn age_at(&self, now: Moment) -> Duration {
+        self.age.saturating_add(now.since(self.at))
+    }
 }
 
 /// Code that waits for an event on the board.

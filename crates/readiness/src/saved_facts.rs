@@ -108,7 +108,7 @@ pub(crate) fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, String
     let (then, now) = (Duration::from_millis(unix_ms), since_epoch(wall));
     match then.checked_sub(now) {
         Some(ahead) if ahead > CLOCKS_DIFFER_BY => {
-            Err(format!("it was written {} in the future", Age(ahead.as_millis())))
+            Err(format!("it was written {} in the future", Age::from(ahead)))
         }
         _ => Ok(now.saturating_sub(then)),
     }

@@ -195,7 +195,7 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
 fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
     let samples = json!({
         "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "unknownHold": "20s",
-        "drainOn": ["unschedulable", "label:example.com/out"], "addressTypes": ["ExternalIP", "InternalIP"],
+        "drainOn": ["unschedulable", "label:example.com/out"],
         "agentPort": 25011, "listen": "[::]:26005", "healthListen": "[::]:26006", "log": "debug", "logFormat": "json",
     });
     assert_eq!(keys(&samples), gate_settings(), "a sample for each");

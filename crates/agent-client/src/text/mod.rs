@@ -1,12 +1,12 @@
 //! Renders a status for a terminal, by the templates beside this file: the output of `nodegate status`.
 
-use crate::health_reply::{HealthCheck, NodeHealth};
 use crate::{acknowledgement, sentence};
 use askama::Template;
 use askama::filters::{Escaper, Safe};
 use nodegate_agent_api::{CheckStatus, ProberRecord, Standing, Status};
 use nodegate_program::sanitize;
-use nodegate_readiness::{Age, Flip, Reason, Stamp, Verdict};
+use nodegate_readiness::answer::{CheckBody, HealthBody};
+use nodegate_readiness::{Age, Flip, Stamp, Verdict};
 use std::fmt::{self, Display};
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ pub fn status_text(status: &Status, wall: Duration, colourful: bool) -> String {
 }
 
 /// Returns the text of an answer about some checks.
-pub fn health_text(health: &NodeHealth, colourful: bool) -> String {
-    let row = |check: &HealthCheck| Row {
-        name: check.name.clone(),
+pub fn health_text(health: &HealthBody<'_>, colourful: bool) -> String {
+    let row = |check: &CheckBody<'_>| Row {
+        name: check.name.clone().into_owned(),
         // The answer does not say which checks drain, but it has the worst verdict.
         verdict: if check.passed { Verdict::Ready } else { health.status },
         age: if check.stale { "stale" } else { "-" }.to_owned(),
-        reason: check.reason.as_ref().map_or("", Reason::as_str).to_owned(),
+        reason: check.reason.as_ref().map_or("", |reason| reason.as_str()).to_owned(),
     };
     rendered(&HealthText { health, rows: health.checks.iter().map(row).collect(), paint: Paint(colourful) })
 }
@@ -55,7 +55,7 @@ struct StatusText<'a> {
 #[derive(Template)]
 #[template(path = "text/health.txt")]
 struct HealthText<'a> {
-    health: &'a NodeHealth,
+    health: &'a HealthBody<'a>,
     rows: Vec<Row>,
     paint: Paint,
 }
@@ -149,7 +149,7 @@ impl StatusText<'_> {
     }
 
     fn since(&self, flip: &Flip) -> Age {
-        Age(self.wall.saturating_sub(Duration::from_millis(flip.at_unix_ms)).as_millis())
+        Age::from(self.wall.saturating_sub(Duration::from_millis(flip.at_unix_ms)))
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) async fn take_over(
     ];
     let known = found.into_iter().filter_map(|(from, facts)| Some((from, facts?)));
     if let Some((from, last)) = known.min_by_key(|(_, last)| last.age).filter(|_| needs_facts) {
-        let age = Age(last.age.as_millis());
+        let age = Age::from(last.age);
         if board.take_over(last, now, wall) {
             let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
             tracing::info!(from, %age, last_known, "taking over the last known facts of the node");

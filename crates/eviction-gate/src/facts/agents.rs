@@ -37,7 +37,7 @@ impl Agents {
 async fn ask(node: &ReadNode, port: u16, timeout: Duration) -> AgentReply {
     let addresses: Vec<_> = node.addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
     let Some(first) = addresses.first() else {
-        return AgentReply::NoReply("the Node has no address of the types in --address-types".to_owned());
+        return AgentReply::NoReply("the Node has no InternalIP and no ExternalIP".to_owned());
     };
     match ask_drain(&addresses, timeout).await {
         Err(error @ AskError::Foreign(..)) => AgentReply::WrongAgent(format!("{first}: {error}")),

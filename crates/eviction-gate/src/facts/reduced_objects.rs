@@ -3,7 +3,7 @@
 use crate::decision::{EvictWhen, PodView};
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use nodegate_agent_client::{AddressTypes, NodeIdentity};
+use nodegate_agent_client::{NodeIdentity, agent_addresses};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_program::sanitize_short;
 use nodegate_readiness::{DrainSignals, EXCLUDE_LABEL, NodeFacts};
@@ -112,12 +112,7 @@ impl ReadNode {
 
 /// Parses a Node, as of this time by the API server's clock. The dates in a Node come from the control plane's clocks, so
 /// that the gate's own does not matter.
-pub(crate) fn node(
-    json: &str,
-    signals: &DrainSignals,
-    types: &AddressTypes,
-    now: SystemTime,
-) -> serde_json::Result<ReadNode> {
+pub(crate) fn node(json: &str, signals: &DrainSignals, now: SystemTime) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
     let dated: Object = serde_json::from_str(json)?;
     let facts = node.facts();
@@ -141,7 +136,7 @@ pub(crate) fn node(
         is_draining: reason_without_label.is_some(),
         is_excluded: reason.is_some() && facts.labels.contains_key(EXCLUDE_LABEL),
         not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
-        addresses: types.choose(node.addresses()),
+        addresses: agent_addresses(node.addresses()),
         drained_for: drained_since.map(|since| since_then(since, now)),
         cordoned_at: cordon.filter(|_| is_cordoned_only),
     })
@@ -220,7 +215,7 @@ mod tests {
         });
         let read = |signals: &str, json: &serde_json::Value, at| {
             let signals = signals.parse().unwrap();
-            node(&json.to_string(), &signals, &AddressTypes::default(), at).unwrap()
+            node(&json.to_string(), &signals, at).unwrap()
         };
         let all = DrainSignals::default().to_string();
         let at = UNIX_EPOCH + Duration::from_secs(1_795_392_000 + 40);
@@ -263,7 +258,7 @@ mod tests {
             json[at] = byte;
             json.truncate(cut.max(NODE.len() - 60));
             if let Ok(text) = std::str::from_utf8(&json) {
-                let _ = node(text, &DrainSignals::default(), &AddressTypes::default(), UNIX_EPOCH);
+                let _ = node(text, &DrainSignals::default(), UNIX_EPOCH);
                 let _ = pod(text);
                 let _ = namespace(text);
             }

@@ -11,10 +11,10 @@ use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;
 use crate::gate_metrics::GateMetrics;
-use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use nodegate_program::{HTTP_PORT, number};
 use nodegate_readiness::DrainSignals;
+use nodegate_readiness::moment::millis;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -30,12 +30,7 @@ pub(crate) struct LookupArgs {
     #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
-    /// Types of node addresses at which agents are asked, the preferred type first. A Hostname counts only if it is an IP
-    /// address
-    #[arg(long, env = "NODEGATE_GATE_ADDRESS_TYPES", value_name = "LIST", default_value_t)]
-    pub(crate) address_types: AddressTypes,
-
-    /// Port of the agents at that address. Their --allow-from must name the addresses of the gate's pods
+    /// Port of the agents at their nodes' addresses. Their --allow-from must name the addresses of the gate's pods
     #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
     #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
     pub(crate) agent_port: u16,
@@ -163,7 +158,7 @@ impl Gate {
         let read = async {
             let Some(answer) = self.api.get_dated(&path).await? else { return Ok(None) };
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
-            let node = reduced_objects::node(&answer.text, &lookups.drain_on, &lookups.address_types, now);
+            let node = reduced_objects::node(&answer.text, &lookups.drain_on, now);
             node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
         };
         self.nodes.get(name, arrival, read).await
@@ -260,7 +255,7 @@ impl Gate {
         }
         if let Some(held) = self.drains.let_go(&found.pod.uid, now) {
             self.metrics.held(held);
-            let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+            let held_ms = millis(held);
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
         if decision.answer == Answer::AllowedUnacknowledged

@@ -141,10 +141,9 @@ impl Agents {
         match (self.via, node.address) {
             (Via::Proxy, _) | (Via::Auto, None) => self.within(query, self.proxied(node, query)).await,
             (Via::Node, Some(address)) => self.direct(node, address, query).await,
-            (Via::Node, None) => Err(NoAgentAnswer::new(
-                "no address",
-                "the Node has no address of the types in --address-types",
-            )),
+            (Via::Node, None) => {
+                Err(NoAgentAnswer::new("no address", "the Node has no InternalIP and no ExternalIP"))
+            }
             (Via::Auto, Some(address)) => self.first_of_both(node, address, query).await,
         }
     }

@@ -1,6 +1,5 @@
 //! The flags of every command for the cluster and its agents: kubectl's own flags, and those for agents.
 
-use nodegate_agent_client::AddressTypes;
 use nodegate_program::{HTTP_PORT, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -26,11 +25,6 @@ pub(crate) struct ClusterArgs {
     /// Port at which agents answer /status.json; another one if they have --metrics-addr
     #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
     pub(crate) port: u16,
-
-    /// Types of node addresses at which agents are asked, the preferred type first. A Hostname counts only if it is
-    /// an IP address
-    #[arg(long, value_name = "LIST", default_value_t)]
-    pub(crate) address_types: AddressTypes,
 
     /// Way to the agents: the node's own address, the API server's proxy of their pods, or the first of them
     /// that works

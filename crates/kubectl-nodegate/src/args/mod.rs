@@ -8,8 +8,7 @@ pub(crate) use drain_args::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::WaitTimeout;
-use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name};
-use std::process::ExitCode;
+use nodegate_program::{Mistakes, choice, is_object_name};
 
 /// What every nodegate agent of a cluster says, and drains that wait for the load balancers
 ///
@@ -107,30 +106,9 @@ pub(crate) struct UncordonArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
-impl Program for Args {
-    type Setup = Self;
-
-    fn bad_setting() -> u8 {
-        UNKNOWN
-    }
-
-    fn log(&self) -> Option<LogSettings> {
-        None
-    }
-
-    fn setup(self, mistakes: &mut Mistakes) -> Self {
-        self.check(mistakes);
-        self
-    }
-
-    fn run(args: Self) -> ExitCode {
-        crate::run(args)
-    }
-}
-
 impl Args {
     /// Checks the rules that the parser does not check.
-    fn check(&self, wrong: &mut Mistakes) {
+    pub(crate) fn check(&self, wrong: &mut Mistakes) {
         let (nodes, cluster) = match &self.command {
             None => (&self.fleet.nodes, &self.cluster),
             Some(Command::Wait(args)) => (&args.nodes, &args.cluster),

@@ -1,5 +1,6 @@
 //! The credential that a plugin has given: one for this process and for its kubectl, renewed before it expires.
 
+use crate::error::explained;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
@@ -48,7 +49,7 @@ fn terminal() -> Terminal {
 pub(super) async fn client(mut config: Config) -> Result<(Client, Option<Credential>), String> {
     let plugin = config.auth_info.clone();
     if plugin.exec.is_none() {
-        return Ok((Client::try_from(config).map_err(|error| super::explained(&error))?, None));
+        return Ok((Client::try_from(config).map_err(|error| explained(&error))?, None));
     }
     let expiry = run_plugin(&mut config.auth_info, terminal()).await?;
     let current = Arc::new(Mutex::new(Current { token: token_of(&config.auth_info), file: None }));
@@ -66,7 +67,7 @@ pub(super) async fn client(mut config: Config) -> Result<(Client, Option<Credent
         unsigned.auth_info.token = None;
         unsigned
     };
-    let builder = ClientBuilder::try_from(unsigned).map_err(|error| super::explained(&error))?;
+    let builder = ClientBuilder::try_from(unsigned).map_err(|error| explained(&error))?;
     let client = builder.with_layer(&MapRequestLayer::new(sign)).build();
     if let Some(expiry) = expiry {
         tokio::spawn(renew(plugin, expiry, current.clone()));

@@ -5,8 +5,8 @@ mod credential;
 
 pub(crate) use credential::Credential;
 
-use crate::Error;
 use crate::args::{ClusterArgs, KubectlArgs};
+use crate::error::{Error, explained};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
+use nodegate_agent_client::{AgentReply, MOST, NodeIdentity, agent_addresses};
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
     pub(crate) uid: Option<String>,
-    /// Its first address of the preferred type.
+    /// Its first InternalIP, else its first ExternalIP.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
     pub(crate) is_control_plane: bool,
@@ -51,7 +51,6 @@ pub(crate) struct Cluster {
     timeout: Duration,
     /// Context and server, for messages.
     pub(crate) name: String,
-    address_types: AddressTypes,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
     /// The credential of a plugin, which ran for the client.
@@ -75,7 +74,6 @@ impl Cluster {
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
-            address_types: args.address_types.clone(),
             kubectl_flags: kubectl_flags(&args.kubectl, context),
             credential,
         })
@@ -85,7 +83,7 @@ impl Cluster {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
-        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node, &self.address_types));
+        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node));
         self.pages("can't list Nodes", &api, page, keep).await?;
         Ok(nodes)
     }
@@ -101,7 +99,7 @@ impl Cluster {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(match found {
-            Some(node) => FleetNode::of(&node, &self.address_types),
+            Some(node) => FleetNode::of(&node),
             None => FleetNode { name: name.to_owned(), ..FleetNode::default() },
         })
     }
@@ -169,19 +167,19 @@ impl Cluster {
             let (name, within) = (&self.name, humantime::format_duration(self.timeout));
             return Err(format!("{what}: {name} did not answer within {within} (--request-timeout)").into());
         };
-        answer.map_err(|error| failed(what, &self.name, &error))
+        answer.map_err(|error| Error::of_request(what, &self.name, &error))
     }
 }
 
 impl FleetNode {
-    fn of(node: &NodeObject, types: &AddressTypes) -> Self {
+    fn of(node: &NodeObject) -> Self {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let addresses = addresses.filter_map(|address| Some((&address.type_, address.address.parse().ok()?)));
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         Self {
             name: node.name_any(),
             uid: node.metadata.uid.clone(),
-            address: types.choose(addresses).first().copied(),
+            address: agent_addresses(addresses).first().copied(),
             unschedulable,
             is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
             exists: true,
@@ -210,22 +208,5 @@ pub(crate) fn go(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_millis()) {
         (seconds, 0) => format!("{seconds}s"),
         _ => format!("{}ms", duration.as_millis()),
-    }
-}
-
-/// Returns the error of a request, with the name of the cluster if its API server itself has not answered.
-fn failed(what: &str, cluster: &str, error: &kube::Error) -> Error {
-    let place = if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
-    let is_refusal = matches!(error, kube::Error::Api(status) if status.code < 500);
-    Error { why: format!("{what}: {place}{}", explained(error)), is_refusal }
-}
-
-/// Returns the text of an error for the user. A `Status` has its own message.
-fn explained(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
-        kube::Error::Service(error) => with_causes(&**error),
-        error => with_causes(error),
     }
 }

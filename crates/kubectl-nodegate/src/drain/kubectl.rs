@@ -1,9 +1,8 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
-use super::DrainStopped;
-use crate::Error;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::{Cluster, Credential, go};
+use crate::error::Error;
 use crate::platform;
 use nodegate_program::sanitize;
 use std::path::PathBuf;
@@ -52,7 +51,7 @@ impl Kubectl {
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
-    pub(super) async fn rehearse(&self, node: &str) -> Result<(), DrainStopped> {
+    pub(super) async fn rehearse(&self, node: &str) -> Result<(), Error> {
         let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
         let output = rehearsed.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
@@ -61,11 +60,11 @@ impl Kubectl {
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> =
             said.lines().map(str::trim).filter(|line| !line.is_empty()).map(sanitize).collect();
-        Err(DrainStopped::failed(format!("kubectl drain would not do it: {}", said.join("; "))))
+        Err(Error::failed(format!("kubectl drain would not do it: {}", said.join("; "))))
     }
 
     /// Drains the node, or shows the effect; kubectl writes to the plugin's own output.
-    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), DrainStopped> {
+    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), Error> {
         let mut command = self.command(node);
         match dry_run {
             DryRun::None => {}
@@ -77,19 +76,19 @@ impl Kubectl {
             ended = child.wait() => ended,
             signal = platform::ending() => {
                 end(&mut child).await;
-                return Err(DrainStopped::broken_off(signal));
+                return Err(Error::interrupted(signal));
             }
         };
         match ended {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(DrainStopped::failed(format!("kubectl drain ended with {status}"))),
-            Err(error) => Err(DrainStopped::failed(format!("kubectl drain: {error}"))),
+            Ok(status) => Err(Error::failed(format!("kubectl drain ended with {status}"))),
+            Err(error) => Err(Error::failed(format!("kubectl drain: {error}"))),
         }
     }
 }
 
-fn no_kubectl(error: &std::io::Error) -> DrainStopped {
-    DrainStopped::failed(format!("can't run kubectl, which must be in the PATH: {error}"))
+fn no_kubectl(error: &std::io::Error) -> Error {
+    Error::failed(format!("can't run kubectl, which must be in the PATH: {error}"))
 }
 
 /// Ends kubectl. A terminal also sends Ctrl-C to kubectl; this passes on a signal that only the plugin got.

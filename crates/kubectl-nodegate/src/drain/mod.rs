@@ -4,10 +4,11 @@
 mod kubectl;
 mod preflight;
 
-use crate::Error;
 use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::FleetNode;
+use crate::error::Error;
+use crate::fleet::labelled;
 use crate::platform;
 use crate::wait_for_nodes::{Steps, existing, until_seen, wait_for_one};
 use kubectl::Kubectl;
@@ -33,28 +34,6 @@ enum Left {
 /// The pause between two checks that a Node still exists.
 const EXISTS_EVERY: Duration = Duration::from_secs(2);
 
-/// Why a drain stops early: its last line and its exit code.
-struct DrainStopped {
-    why: String,
-    code: u8,
-}
-
-impl DrainStopped {
-    /// The drain was refused, timed out, was interrupted or failed.
-    fn failed(why: impl Into<String>) -> Self {
-        Self { why: why.into(), code: WaitEnd::TimedOut.exit_code() }
-    }
-
-    /// It can't be known whether the balancers have acknowledged the drain.
-    fn not_known(why: impl Into<String>) -> Self {
-        Self { why: why.into(), code: WaitEnd::NotKnown.exit_code() }
-    }
-
-    fn broken_off(signal: &str) -> Self {
-        Self::failed(format!("broken off by {signal}"))
-    }
-}
-
 /// The last line of a drain whose Node no longer exists.
 const GONE: &str = "not drained: the Node is gone";
 
@@ -76,18 +55,17 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
         let steps = Steps::begin(name);
         // Another person may have changed it while the others were drained.
         let stopped = match agents.cluster.node(name).await {
-            Err(error) => Some((error.why, WaitEnd::NotKnown.exit_code())),
-            Ok(node) if !node.exists => Some((GONE.to_owned(), WaitEnd::TimedOut.exit_code())),
+            Err(error) => Some(error),
+            Ok(node) if !node.exists => Some(Error::failed(GONE)),
             Ok(node) => {
                 let left = Cell::new(Left::Untouched);
                 let drain = Drain { agents, args, kubectl: &kubectl, node: &node, steps: &steps, left };
-                Box::pin(drain.run())
-                    .await
-                    .err()
-                    .map(|stopped| (format!("{}\n{}", stopped.why, drain.how_to_go_on()), stopped.code))
+                let stopped = Box::pin(drain.run()).await.err();
+                stopped
+                    .map(|error| Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error })
             }
         };
-        if let Some((why, code)) = stopped {
+        if let Some(Error { why, code, .. }) = stopped {
             why.lines().for_each(|line| steps.line(line));
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
@@ -102,16 +80,13 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 /// Returns the named nodes, or those with the labels.
 async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
-    let mut nodes = agents.cluster.nodes(Some(selector)).await?;
-    if nodes.is_empty() {
-        return Err(format!("the cluster has no Node with the labels {selector}").into());
-    }
+    let mut nodes = labelled(agents, selector).await?;
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(nodes)
 }
 
 impl Drain<'_> {
-    async fn run(&self) -> Result<(), DrainStopped> {
+    async fn run(&self) -> Result<(), Error> {
         if self.args.dry_run != DryRun::None {
             return self.show().await;
         }
@@ -119,9 +94,9 @@ impl Drain<'_> {
             ready = self.until_it_may_be_evicted() => ready?,
             () = self.until_gone() => {
                 self.left.set(Left::Gone);
-                return Err(DrainStopped::failed(GONE));
+                return Err(Error::failed(GONE));
             }
-            signal = platform::ending() => return Err(DrainStopped::broken_off(signal)),
+            signal = platform::ending() => return Err(Error::interrupted(signal)),
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
@@ -130,7 +105,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    async fn show(&self) -> Result<(), DrainStopped> {
+    async fn show(&self) -> Result<(), Error> {
         let preflight = self.preflight().await?;
         if !self.node.unschedulable {
             self.steps.line("would cordon it");
@@ -142,7 +117,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    async fn preflight(&self) -> Result<Preflight, DrainStopped> {
+    async fn preflight(&self) -> Result<Preflight, Error> {
         let preflight = preflight::check(self.agents, self.args, self.node).await?;
         for warning in &preflight.warnings {
             self.steps.line(&format!("warning: {warning}"));
@@ -150,7 +125,7 @@ impl Drain<'_> {
         Ok(preflight)
     }
 
-    async fn until_it_may_be_evicted(&self) -> Result<(), DrainStopped> {
+    async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
@@ -158,23 +133,23 @@ impl Drain<'_> {
         let waiting = Waiting::new(self.args.goal, self.args.timeout);
         match wait_for_one(self.agents, waiting, self.node, self.steps).await {
             WaitEnd::Reached => self.while_others_are_ready().await,
-            WaitEnd::TimedOut => Err(DrainStopped::failed(
-                "not drained: not all load balancers acknowledged the drain in time",
-            )),
-            WaitEnd::NotKnown => Err(DrainStopped::not_known(
-                "not drained: it is unknown which balancers have acknowledged the drain",
+            WaitEnd::TimedOut => {
+                Err(Error::failed("not drained: not all load balancers acknowledged the drain in time"))
+            }
+            WaitEnd::NotKnown => Err(Error::from(
+                "not drained: it is unknown which balancers have acknowledged the drain".to_owned(),
             )),
         }
     }
 
     /// Checks --min-ready once more: other nodes may have left during the wait. If too few are left, the node returns.
-    async fn while_others_are_ready(&self) -> Result<(), DrainStopped> {
+    async fn while_others_are_ready(&self) -> Result<(), Error> {
         let Err(stopped) = preflight::enough_others(self.agents, self.args, self.node).await else {
             return Ok(());
         };
         if !self.node.unschedulable {
             let done = self.agents.cluster.set_unschedulable(&self.node.name, false).await;
-            done.map_err(|error| DrainStopped::failed(format!("{}; {}", stopped.why, error.why)))?;
+            done.map_err(|error| Error::failed(format!("{}; {}", stopped.why, error.why)))?;
             self.left.set(Left::Uncordoned);
         }
         Err(stopped)
@@ -193,7 +168,7 @@ impl Drain<'_> {
         }
     }
 
-    async fn cordon(&self) -> Result<(), DrainStopped> {
+    async fn cordon(&self) -> Result<(), Error> {
         if self.node.unschedulable {
             self.steps.line("is cordoned already");
         } else {
@@ -203,7 +178,7 @@ impl Drain<'_> {
                 if error.is_refusal {
                     self.left.set(Left::Untouched);
                 }
-                DrainStopped::failed(error.why)
+                error.as_failure()
             })?;
             self.steps.line("cordoned");
         }

@@ -1,9 +1,9 @@
 //! Checks that a node may be taken out, before `drain` changes anything.
 
-use super::DrainStopped;
 use crate::agents::{AgentAnswer, Agents};
 use crate::args::DrainArgs;
 use crate::cluster::FleetNode;
+use crate::error::Error;
 use crate::fleet;
 use nodegate_agent_api::Goal;
 use nodegate_readiness::Age;
@@ -15,14 +15,10 @@ pub(super) struct Preflight {
 
 /// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
 /// agent is identified before anything is changed.
-pub(super) async fn check(
-    agents: &Agents,
-    args: &DrainArgs,
-    node: &FleetNode,
-) -> Result<Preflight, DrainStopped> {
+pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &FleetNode) -> Result<Preflight, Error> {
     let answer = agents.ask(node).await.map_err(|error| {
         let what = "its agent does not answer, so it is unknown which balancers have acknowledged the drain";
-        DrainStopped::not_known(format!("{what}: {}", error.detail))
+        Error::from(format!("{what}: {}", error.detail))
     })?;
     can_be_known(&answer, args)?;
     let (ready, others) = enough_others(agents, args, node).await?;
@@ -43,22 +39,21 @@ pub(super) async fn enough_others(
     agents: &Agents,
     args: &DrainArgs,
     node: &FleetNode,
-) -> Result<(usize, Vec<fleet::Row>), DrainStopped> {
+) -> Result<(usize, Vec<fleet::Row>), Error> {
     let others = others(agents, node).await?;
     let ready = others.iter().filter(|row| row.is_surely_ready()).count();
     if ready >= args.min_ready {
         return Ok((ready, others));
     }
     let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
-    Err(DrainStopped::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")))
+    Err(Error::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")))
 }
 
 /// Rejects a drain whose acknowledgement can never be known; waiting for it would leave the node cordoned
 /// without a result.
-fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
+fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), Error> {
     let drain = &answer.said.status.drain;
-    let unknown =
-        |why: &str| DrainStopped::not_known(format!("not known whether balancers would acknowledge: {why}"));
+    let unknown = |why: &str| Error::from(format!("not known whether balancers would acknowledge: {why}"));
     match drain.not_known_code.as_deref() {
         // This may pass, but the clients that fill the table continue.
         Some("overflown") => {
@@ -76,14 +71,14 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopp
     let counts = drain.traffic.is_some();
     if args.goal == Goal::Released && !counts {
         let why = "its agent has no --traffic-port: it can't be known whether a session is left";
-        return Err(DrainStopped::not_known(why));
+        return Err(Error::from(why.to_owned()));
     }
     Ok(())
 }
 
 /// Returns the rows of all other nodes.
-async fn others(agents: &Agents, node: &FleetNode) -> Result<Vec<fleet::Row>, DrainStopped> {
-    let nodes = agents.cluster.nodes(None).await.map_err(|error| DrainStopped::failed(error.why))?;
+async fn others(agents: &Agents, node: &FleetNode) -> Result<Vec<fleet::Row>, Error> {
+    let nodes = agents.cluster.nodes(None).await.map_err(Error::as_failure)?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
     Ok(fleet::look(agents, &others).await)
 }
@@ -95,9 +90,8 @@ impl Preflight {
         let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
         let mut lines: Vec<_> = probers
             .map(|prober| {
-                let every = prober
-                    .interval_ms
-                    .map_or(String::new(), |ms| format!(", probes every {}", Age(ms.into())));
+                let every =
+                    prober.interval_ms.map_or(String::new(), |ms| format!(", probes every {}", Age(ms)));
                 format!("would wait for {} {}{every}", prober.who(), prober.request)
             })
             .collect();

@@ -1,17 +1,19 @@
 //! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
 //! change.
 
+use super::json;
+use super::look::{exit_code, look, nodes, wall};
 use super::row::Row;
 use super::table::{self, Style};
-use super::{exit_code, json, look, nodes, wall};
-use crate::Error;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::cluster::FleetNode;
+use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::Stamp;
+use nodegate_readiness::moment::millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
@@ -89,7 +91,7 @@ impl Listed {
 /// Returns as many lines as the terminal holds, the most urgent rows first.
 fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
     let (_, height) = Console::size();
-    let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
+    let now = Stamp(millis(wall()));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
     lines.extend(error.map(|error| sanitize(&error.why)));
     lines.push(String::new());
@@ -108,7 +110,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
 
 /// Returns a line for each node that has changed.
 fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutput) -> String {
-    let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
+    let now = Stamp(millis(wall()));
     let mut lines = Vec::new();
     for row in rows {
         let says = format!(

@@ -139,14 +139,14 @@ impl Row {
     pub(super) fn since(&self) -> Option<Result<Duration, Duration>> {
         let status = self.status()?;
         let flip = status.flips.first().map(|flip| Duration::from_millis(flip.at_unix_ms));
-        let uptime = Duration::from_millis(u64::try_from(status.uptime_ms).unwrap_or(u64::MAX));
+        let uptime = Duration::from_millis(status.uptime_ms);
         Some(flip.map(|at| self.at.saturating_sub(at)).ok_or(uptime))
     }
 
     pub(super) fn since_text(&self) -> String {
         match self.since() {
-            Some(Ok(since)) => Age(since.as_millis()).to_string(),
-            Some(Err(uptime)) => format!(">{}", Age(uptime.as_millis())),
+            Some(Ok(since)) => Age::from(since).to_string(),
+            Some(Err(uptime)) => format!(">{}", Age::from(uptime)),
             None => NOTHING.to_owned(),
         }
     }

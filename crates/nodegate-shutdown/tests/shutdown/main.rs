@@ -33,12 +33,18 @@ struct Scene {
     program: Option<Program>,
 }
 
+fn reply(status: &str, state: &str, why: &str) -> Act {
+    let json =
+        format!(r#"{{"goal":"acknowledged","state":"{state}","why":"{why}","drain":{DRAIN},"probers":[]}}"#);
+    answer(status, &json)
+}
+
 fn waiting() -> Act {
-    answer("504 Gateway Timeout", "not acknowledged within 5 s\n")
+    reply("504 Gateway Timeout", "waiting", "10.0.0.1 /health")
 }
 
 fn acknowledged() -> Act {
-    answer("200 OK", "acknowledged: 2 balancers\n")
+    reply("200 OK", "reached", "2 balancers")
 }
 
 impl Scene {
@@ -115,12 +121,13 @@ fn a_shutdown_waits_until_the_agent_says_that_all_have_acknowledged() {
     let scene = Scene::begin();
     scene.logind.prepare(true, true);
     scene.until("the file", || scene.is_down());
-    // Not acknowledged yet, an agent whose successor listens, and too many requests at once.
-    for act in ["504 Gateway Timeout", "307 Temporary Redirect", "429 Too Many Requests"] {
-        scene.agent.now(answer(act, ""));
+    // Not acknowledged yet, an agent whose successor listens, and one with too much to do.
+    let others = ["307 Temporary Redirect", "429 Too Many Requests", "503 Service Unavailable"];
+    for act in [waiting()].into_iter().chain(others.map(|status| answer(status, ""))) {
+        scene.agent.now(act);
         let asked = scene.agent.asked();
         scene.until("more questions", || scene.agent.asked() > asked + 2);
-        assert_eq!(scene.logind.host().locks(), 1, "{act}: {}", scene.log());
+        assert_eq!(scene.logind.host().locks(), 1, "{}", scene.log());
     }
     scene.agent.now(acknowledged());
     scene.lets_go();
@@ -129,7 +136,7 @@ fn a_shutdown_waits_until_the_agent_says_that_all_have_acknowledged() {
 
 #[test]
 fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
-    for act in [Act::Hang, answer("404 Not Found", ""), Act::Say(String::new())] {
+    for act in [Act::Hang, answer("404 Not Found", ""), answer("200 OK", "text"), Act::Say(String::new())] {
         let scene = Scene::begin();
         scene.agent.now(act);
         scene.logind.prepare(true, true);
@@ -143,16 +150,16 @@ fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
 fn a_cancelled_shutdown_brings_the_node_back_and_the_lock_again() {
     for (says_so, act) in [(true, waiting()), (false, waiting()), (false, acknowledged())] {
         let scene = Scene::begin();
-        let is_acknowledged = matches!(&act, Act::Say(text) if text.contains("200 OK"));
+        let is_answered = matches!(&act, Act::Say(text) if text.contains("200 OK"));
         scene.agent.now(act);
         scene.logind.prepare(true, true);
         scene.until("the file", || scene.is_down());
-        if is_acknowledged {
+        if is_answered {
             scene.lets_go();
         }
         scene.logind.prepare(false, says_so);
         scene.holds("45000");
-        let before = usize::from(!is_acknowledged);
+        let before = usize::from(!is_answered);
         assert_eq!(scene.logind.host().held_before, [0, before], "a new lock before the old one ends");
     }
 }

@@ -2,7 +2,7 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, KnownService, why};
+use super::{Board, KnownService, TakenOver, why};
 use crate::check::{CheckId, Verdict};
 use crate::facts::Node;
 use crate::moment::Moment;
@@ -30,20 +30,6 @@ pub struct LastKnown {
     /// The reason, unless the verdict is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-}
-
-/// The age of the facts that were taken over, and the time at which that happened. These facts are never
-/// fresh: this agent has no proof of them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TakenOver {
-    age: Duration,
-    at: Moment,
-}
-
-impl TakenOver {
-    pub(super) fn age_at(&self, now: Moment) -> Duration {
-        self.age.saturating_add(now.since(self.at))
-    }
 }
 
 impl Board {

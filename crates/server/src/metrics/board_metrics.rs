@@ -2,9 +2,8 @@
 
 use super::counters::MAX_REASON_CHARS;
 use crate::reading::Reader;
-use nodegate_agent_api::{ProberRecord, ServiceStatus, Standing};
-use nodegate_readiness::board::why;
-use nodegate_readiness::{CheckId, Moment, Reason, Timeline, Verdict};
+use nodegate_agent_api::{CheckStatus, ProberRecord, ServiceStatus, Standing, Status};
+use nodegate_readiness::{Moment, Reason, Timeline, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeMetric, MetricEncoder,
@@ -30,88 +29,68 @@ type Encoded = Result<(), fmt::Error>;
 impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         let now = self.timeline.at(nodegate_clock::now());
-        self.verdict(&mut encoder, now)?;
-        self.cache(&mut encoder, now)?;
-        self.checks(&mut encoder, now)?;
-        self.probers(&mut encoder, now)
+        let status = self.reader.read(now).status;
+        verdict(&mut encoder, &status)?;
+        self.cache(&mut encoder, &status, now)?;
+        self.checks(&mut encoder, &status, now)?;
+        self.probers(&mut encoder, &status)
     }
 }
 
-impl StateCollector {
-    /// Encodes at most one series of `out`: the one of the check that decides.
-    fn verdict(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let decided = self.reader.board.node_name().map(|_| why(&self.reader.board.default_reports(now)));
-        let verdict = decided.as_ref().map(|(verdict, _)| *verdict);
-        let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured.";
-        gauge(encoder, "verdict", help, each_verdict(verdict))?;
-        let help =
-            "1 while the node is out, by the reason of the check that decides; absent while it is ready.";
-        let out = decided.filter(|(verdict, _)| *verdict != Verdict::Ready);
-        let label = |reason: Reason| reason.label().chars().take(MAX_REASON_CHARS).collect::<String>();
-        gauge(encoder, "out", help, out.map(|(_, reason)| ([("reason", label(reason))], 1_u64)))
-    }
+/// Encodes at most one series of `out`: the one of the check that decides.
+fn verdict(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
+    let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured.";
+    gauge(encoder, "verdict", help, each_verdict(status.verdict))?;
+    let help = "1 while the node is out, by the reason of the check that decides; absent while it is ready.";
+    let out = status.reason.as_ref().filter(|_| status.verdict != Some(Verdict::Ready));
+    let label = |reason: &Reason| reason.label().chars().take(MAX_REASON_CHARS).collect::<String>();
+    gauge(encoder, "out", help, out.map(|reason| ([("reason", label(reason))], 1_u64)))
+}
 
-    fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let freshness = self.reader.board.freshness(now);
+impl StateCollector {
+    fn cache(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status, now: Moment) -> Encoded {
         let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
-        seconds(encoder, "cache_age", help, freshness.age.map(alone))?;
+        seconds(encoder, "cache_age", help, status.cache.age_ms.map(alone))?;
         let help = "1 while the cache cannot be trusted.";
-        gauge(encoder, "cache_stale", help, [alone(u64::from(freshness.stale))])?;
+        gauge(encoder, "cache_stale", help, [alone(u64::from(status.cache.stale))])?;
         let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
-        let known = self.reader.board.last_known(now).into_iter();
-        gauge(
-            encoder,
-            "last_known_verdict",
-            help,
-            known.flat_map(|known| each_verdict(Some(known.verdict))),
-        )?;
+        let known = status.last_known.iter().flat_map(|known| each_verdict(Some(known.verdict)));
+        gauge(encoder, "last_known_verdict", help, known)?;
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
-        gauge(encoder, "unconfirmed", help, [alone(u64::from(self.reader.board.unconfirmed(now)))])?;
+        gauge(encoder, "unconfirmed", help, [alone(u64::from(status.unconfirmed))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.reader.board.kubelet_unreachable(now).is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
-        let Some(host) = self.reader.board.published().state.host else { return Ok(()) };
+        let Some(host) = status.host else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
         gauge(encoder, "shutdown_lock", help, [alone(u64::from(host.lock))])
     }
 
     /// Encodes the checks that have a result; the others do not run.
-    fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let (board, published) = (&self.reader.board, self.reader.board.published());
-        let catalog = board.catalog();
-        let result = |id: CheckId| published.state.local_result(id);
-        let active = || catalog.ids().filter(|id| catalog.local(*id).is_none() || result(*id).is_some());
+    fn checks(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status, now: Moment) -> Encoded {
+        let catalog = self.reader.board.catalog();
+        let active = || catalog.ids().zip(&status.checks).filter(|(_, check)| check.active);
+        let label = |check: &CheckStatus| [("check", check.name.clone())];
 
         let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
-        let passed = active().map(|id| {
+        let passed = active().map(|(id, check)| {
             let configured = catalog.is_configured(id) || self.reader.probers.name_check(id, now);
-            let labels =
-                [("check", catalog.name(id)), ("configured", if configured { "true" } else { "false" })];
-            (labels, u64::from(board.report(id, now).outcome.passed()))
+            let configured = if configured { "true" } else { "false" };
+            ([("check", &*check.name), ("configured", configured)], u64::from(check.passed == Some(true)))
         });
         gauge(encoder, "check_passed", help, passed)?;
         let help = "Time since the check's last run, or for checks from memory since the cache's last proof.";
-        let age = active().filter_map(|id| {
-            let age = match catalog.local(id) {
-                Some(_) => result(id).map(|result| now.since(result.at)),
-                None => board.proof_age(id, now),
-            };
-            Some(([("check", catalog.name(id))], age?))
-        });
+        let age = active().filter_map(|(_, check)| Some((label(check), check.age_ms?)));
         seconds(encoder, "check_age", help, age)?;
         let help = "Duration of the check's last run; 0 for checks from memory.";
-        let duration = active().map(|id| {
-            ([("check", catalog.name(id))], result(id).map(|result| result.duration).unwrap_or_default())
-        });
-        seconds(encoder, "check_duration", help, duration)
+        seconds(encoder, "check_duration", help, active().map(|(_, check)| (label(check), check.duration_ms)))
     }
 
     /// Encodes the families of the probers. With `--balancers`, these are the named clients that are regular,
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
-    fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let status = self.reader.read(now).status;
+    fn probers(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
         let shown = shown(&status.probers, self.reader.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
@@ -119,8 +98,7 @@ impl StateCollector {
         let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
         gauge(encoder, "probers_without_drains", help, [alone(status.drain.cant_see_drains.len())])?;
         let help = "Time since the last probe of each regular prober; a prober in --balancers is kept for an hour after it is gone.";
-        let age = shown.iter().map(|prober| (labels(prober), Duration::from_millis(prober.last_ms)));
-        seconds(encoder, "prober_age", help, age)?;
+        seconds(encoder, "prober_age", help, shown.iter().map(|prober| (labels(prober), prober.last_ms)))?;
         let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; of each regular prober.";
         let acknowledged =
             shown.iter().filter_map(|prober| Some((labels(prober), u64::from(prober.acknowledged?))));
@@ -175,14 +153,14 @@ fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
     encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?, series)
 }
 
-/// Encodes a gauge in seconds, whose name ends with its unit.
+/// Encodes a gauge in seconds, whose name ends with its unit, from milliseconds.
 fn seconds<L: EncodeLabel, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    series: impl IntoIterator<Item = ([L; N], Duration)>,
+    series: impl IntoIterator<Item = ([L; N], u64)>,
 ) -> Encoded {
-    let series = series.into_iter().map(|(labels, time)| (labels, time.as_secs_f64()));
+    let series = series.into_iter().map(|(labels, ms)| (labels, Duration::from_millis(ms).as_secs_f64()));
     encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?, series)
 }
 

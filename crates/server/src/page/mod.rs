@@ -8,6 +8,7 @@ use askama::filters::{Escaper, Html, Safe};
 use nodegate_agent_api::{ProberRecord, Standing, Status};
 use nodegate_agent_client::{acknowledgement, sentence};
 use nodegate_program::sanitize;
+use nodegate_readiness::moment::millis;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt;
 use std::time::Duration;
@@ -36,8 +37,7 @@ struct Page<'a> {
 /// Renders the page for a status at `wall`, the time since the epoch. With `refreshes` the page reloads
 /// itself every few seconds.
 pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> askama::Result<String> {
-    let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-    Page { status, wall, refreshes }.render()
+    Page { status, wall: millis(wall), refreshes }.render()
 }
 
 /// Makes text harmless in an element and in a quoted attribute. Marks that change the writing direction could make
@@ -167,7 +167,7 @@ trait Shown {
 
     fn age(&self) -> Age
     where
-        Self: Copy + Into<u128>,
+        Self: Copy + Into<u64>,
     {
         Age((*self).into())
     }

@@ -3,6 +3,7 @@
 use super::ProberSettings;
 use nodegate_http::Networks;
 use nodegate_program::{duration, number};
+use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{AckSettings, FALL, RISE};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -48,11 +49,10 @@ pub struct ProberArgs {
 impl ProberArgs {
     /// Returns the settings of an agent that counts no connections.
     pub fn settings(self) -> ProberSettings {
-        let interval_ms = |interval: Duration| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         let acknowledged = AckSettings {
             fall: self.ack_fall,
             rise: self.ack_rise,
-            interval_ms: self.ack_interval.map(interval_ms),
+            interval_ms: self.ack_interval.map(millis),
             probers: self.ack_probers,
         };
         ProberSettings { balancers: self.balancers.unwrap_or_default(), acknowledged, traffic: None }

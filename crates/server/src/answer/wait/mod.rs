@@ -139,9 +139,11 @@ impl App {
                 _ => deadline,
             };
             if is_over || Instant::now() >= until {
+                let Some(((_, reading), state)) = latest.zip(state) else {
+                    return (StatusCode::SERVICE_UNAVAILABLE, "not judged yet; try again\n".to_owned());
+                };
                 let status = if is_over { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
-                let reading = latest.as_ref().zip(state).map(|((_, reading), state)| (&**reading, state));
-                return (status, self.words(asked, reading));
+                return (status, self.words(asked, &reading, state));
             }
             // The end of either is seen above.
             let _ = timeout_at(until, judged.changed()).await;
@@ -149,10 +151,8 @@ impl App {
     }
 
     /// Returns the body of an answer: goal, what is missing, and why.
-    fn words(&self, asked: WaitQuery, reading: Option<(&Reading, WaitState)>) -> String {
+    fn words(&self, asked: WaitQuery, reading: &Reading, state: WaitState) -> String {
         let WaitQuery { goal, service, timeout, .. } = asked;
-        let not_in_time = format!("not {} within {} s", goal.as_str(), timeout.as_secs());
-        let Some((reading, state)) = reading else { return format!("{not_in_time}: not judged yet\n") };
         if asked.is_json {
             let name = |index| Some((index, self.board.catalog().services().nth(index)?.to_string()));
             let reply = reading.wait_reply(state, goal, service.and_then(name));
@@ -162,7 +162,7 @@ impl App {
         match state {
             WaitState::Reached => format!("{}: {words}\n", goal.as_str()),
             state if state.is_over() => format!("{words}\n"),
-            _ => format!("{not_in_time}: {words}\n"),
+            _ => format!("not {} within {} s: {words}\n", goal.as_str(), timeout.as_secs()),
         }
     }
 

@@ -1,0 +1,54 @@
+//! Why a command stops, or a request to the API server failed.
+
+use nodegate_agent_client::WaitEnd;
+use nodegate_program::{UNKNOWN, with_causes};
+
+/// The reason, and the exit code of the command.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) why: String,
+    pub(crate) code: u8,
+    /// Whether the API server has answered that it rejected the request.
+    pub(crate) is_refusal: bool,
+}
+
+/// Converts the reason why it is unknown whether a command could do its work.
+impl From<String> for Error {
+    fn from(why: String) -> Self {
+        Self { why, code: UNKNOWN, is_refusal: false }
+    }
+}
+
+impl Error {
+    /// Returns the error for a drain that was refused, timed out, was interrupted or failed.
+    pub(crate) fn failed(why: impl Into<String>) -> Self {
+        Self::from(why.into()).as_failure()
+    }
+
+    /// Returns the error of a command that a signal ends.
+    pub(crate) fn interrupted(signal: &str) -> Self {
+        Self::failed(format!("broken off by {signal}"))
+    }
+
+    pub(crate) fn as_failure(self) -> Self {
+        Self { code: WaitEnd::TimedOut.exit_code(), ..self }
+    }
+
+    /// Returns the error of a request, with the name of the cluster if its API server itself has not answered.
+    pub(crate) fn of_request(what: &str, cluster: &str, error: &kube::Error) -> Self {
+        let place =
+            if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
+        let is_refusal = matches!(error, kube::Error::Api(status) if status.code < 500);
+        Self { is_refusal, ..Self::from(format!("{what}: {place}{}", explained(error))) }
+    }
+}
+
+/// Returns the text of an error for the user. A `Status` has its own message.
+pub(crate) fn explained(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
+        kube::Error::Service(error) => with_causes(&**error),
+        error => with_causes(error),
+    }
+}

@@ -1,0 +1,47 @@
+//! Queries the agents of many nodes, for the table and for drains.
+
+use super::row::Row;
+use crate::agents::Agents;
+use crate::args::FleetArgs;
+use crate::cluster::FleetNode;
+use crate::error::Error;
+use futures::StreamExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Returns the named nodes, or those with the labels, or all.
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
+    if !args.nodes.is_empty() {
+        return agents.cluster.named(&args.nodes).await;
+    }
+    match &args.selector {
+        Some(selector) => labelled(agents, selector).await,
+        None => agents.cluster.nodes(None).await,
+    }
+}
+
+/// Returns the nodes with the labels. Fails if there is none.
+pub(crate) async fn labelled(agents: &Agents, selector: &str) -> Result<Vec<FleetNode>, Error> {
+    let nodes = agents.cluster.nodes(Some(selector)).await?;
+    if nodes.is_empty() {
+        return Err(format!("the cluster has no Node with the labels {selector}").into());
+    }
+    Ok(nodes)
+}
+
+/// Queries all agents, and sorts their answers.
+pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
+    let answers = agents.ask_all(nodes);
+    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said, wall())).collect().await;
+    rows.sort_by(Row::by_need);
+    rows
+}
+
+/// Returns the time since 1970. With a clock before 1970, flips look young, and nothing depends on that.
+#[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
+pub(super) fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+pub(super) fn exit_code(rows: &[Row]) -> u8 {
+    rows.iter().map(Row::exit_code).max().unwrap_or_default()
+}
