@@ -53,7 +53,7 @@ fn the_scripts_account_may_read_what_it_names_and_nothing_else() {
     may(&limited, &allowed, &[&never[..], &["list services -A", "list services -n default"]].concat());
     limited.must(&["--namespace=shop", "get", "services"]);
 
-    let writes = ["patch services --subresource=status -A", "patch leases/nodegate-haproxy -n nodegate"];
+    let writes = ["patch services --subresource=status -A", "create events -n shop"];
     let others =
         ["patch services -n shop", "patch nodes --subresource=status", "patch leases/x -n kube-node-lease"];
     may(&account(&["--publish-status"]), &writes, &others);

@@ -1,11 +1,8 @@
 //! The error of everything that changes HAProxy's configuration, and log lines about a condition that lasts: one when it
 //! begins, one each minute, and one when it ends.
 
-use nodegate_kube_follow::ApiError;
 use nodegate_program::Episode;
-use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A failure, which leaves the old file and the old processes.
@@ -22,11 +19,6 @@ impl Failure {
         Self { kind, text: text.to_string() }
     }
 }
-
-/// The wait after a refusal that only an operator can end.
-pub(crate) const FORBIDDEN: Duration = Duration::from_secs(30);
-const NO_RIGHTS: &str =
-    "the account lacks rights for --publish-status, which manifests/publish-status.yaml has: ";
 
 /// A condition that is logged each minute while it lasts, and when it ends.
 #[derive(Debug)]
@@ -56,26 +48,6 @@ impl Lasting {
     pub(crate) fn end(&mut self) {
         if self.episode.ends(self.made.elapsed()).is_some() {
             tracing::info!("{}", self.end);
-        }
-    }
-}
-
-/// The kinds of requests that fail.
-#[derive(Default)]
-pub(crate) struct Failing(BTreeMap<&'static str, Lasting>);
-
-impl Failing {
-    pub(crate) fn failed(&mut self, kind: &'static str, error: &ApiError) {
-        let why = if error.code() == Some(403) { NO_RIGHTS } else { "" };
-        let lasting = self.0.entry(kind).or_insert_with(|| {
-            Lasting::new("can't write to the cluster; retrying", "writing to the cluster works again")
-        });
-        lasting.tell_of(&format!("{:?}", error.code()), &format!("{why}{error}"));
-    }
-
-    pub(crate) fn succeeded(&mut self, kind: &'static str) {
-        if let Some(mut lasting) = self.0.remove(kind) {
-            lasting.end();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The results of HAProxy's checks.
 
 use crate::haproxy::master::Master;
-use crate::haproxy::owner::states;
+use crate::haproxy::states::States;
 use crate::plan::applied::{Checked, Passing};
-use crate::plan::desired::{AGENT_SERVICES, Check, Desired, Frontend};
+use crate::plan::desired::{AGENT_SERVICES, Check, Desired, Frontend, Problem};
 use crate::plan::names;
 use crate::plan::values::CheckKind;
 
@@ -12,7 +12,7 @@ const MAX_ASKED: usize = 100;
 
 /// Asks for the states of all servers that have a check of their own. `None` if HAProxy can't be asked.
 pub(crate) async fn checked(master: &Master, plan: &Desired) -> Option<Checked> {
-    let states = states(master, plan, |_| true).await.ok()?;
+    let states = States::read(master, plan).await.ok()?;
     let of =
         |backend: &str| states.of(backend).map(|(server, up)| (server.to_owned(), up)).collect::<Vec<_>>();
     let (mut checked, mut all) = (Checked::default(), Passing::new());
@@ -38,7 +38,9 @@ pub(crate) async fn checked(master: &Master, plan: &Desired) -> Option<Checked> 
         let stat = master.ask_worker(&commands).await.unwrap_or_default();
         for frontend in down {
             let check = plan.backends.get(&frontend.backend)?.own_check()?;
-            checked.down.insert(frontend.about.clone(), explain(check, &result(&stat, &frontend.backend)));
+            let text = explain(check, &result(&stat, &frontend.backend));
+            let about = frontend.about.clone();
+            checked.down.insert(Problem { about, kind: "down", text, unpublished: false });
         }
     }
     Some(checked)

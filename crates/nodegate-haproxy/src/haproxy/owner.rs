@@ -6,16 +6,15 @@ use crate::haproxy::check::check;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
 use crate::haproxy::master::{ABSENT, Master, REFUSED};
 use crate::haproxy::saved::Saved;
-use crate::haproxy::states::{States, change_weights};
+use crate::haproxy::states::{States, set_weights};
 use crate::haproxy::template::{leave_out, read};
 use crate::plan::applied::Applied;
-use crate::plan::desired::{Backend, Desired, Problem};
+use crate::plan::desired::Desired;
 use crate::plan::observed::Facts;
 use crate::plan::render::{EMPTY_STATES, MARKER, hash_of, render, states_file};
 use crate::plan::template::Template;
 use crate::plan::values::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
 use nodegate_program::duration;
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,8 +105,8 @@ pub(crate) struct Owner {
     /// The hash and the version of the file in its place.
     written: Option<(String, Option<Stamp>)>,
     saved: Saved,
-    /// The frontends of the last plan that were left out, with the reasons.
-    pub(crate) left_out: BTreeSet<Problem>,
+    /// The version of the template that was read last.
+    template: Option<Stamp>,
     /// The time since when HAProxy has not been running.
     absent_since: Option<Instant>,
     /// The hash of a file that HAProxy has refused, and the time.
@@ -125,7 +124,7 @@ impl Owner {
             applied: None,
             written: None,
             saved,
-            left_out: BTreeSet::new(),
+            template: None,
             absent_since: None,
             refused: None,
         }
@@ -136,8 +135,15 @@ impl Owner {
         self.applied.as_ref()
     }
 
-    pub(crate) fn template_stamp(&self) -> Option<Stamp> {
+    fn template_stamp(&self) -> Option<Stamp> {
         ConfigFile::new(self.tools.template.clone()?).stamp()
+    }
+
+    /// Returns true if what HAProxy runs may be improved although the cluster is the same: the template has changed, or
+    /// something was left out, such as a port that another program had.
+    pub(crate) fn is_improvable(&self) -> bool {
+        let left_out = self.applied.as_ref().map(|applied| !applied.left_out.is_empty());
+        left_out.is_some_and(|some| some || self.template != self.template_stamp())
     }
 
     /// Checks that the running HAProxy runs the file in its place. The error says why it is not proven. Returns false if
@@ -206,29 +212,38 @@ impl Owner {
 
     /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.
     pub(crate) async fn set_weights(&mut self, plan: &Desired) -> Result<(), Failure> {
-        let Tools { config, timeouts, master, .. } = &self.tools;
         let (Some(applied), Some(worker)) = (&self.applied, self.worker().await?) else { return Ok(()) };
         let mut next = Applied::clone(applied);
         next.plan.take_weights(plan);
-        let is_same = next.plan == applied.plan && worker == applied.worker;
-        if is_same || !master.runs(&next.hash).await? {
-            return Ok(());
+        if next.plan != applied.plan || worker != applied.worker {
+            let Tools { config, timeouts, .. } = &self.tools;
+            (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
+            next.worker = worker;
+            self.adjust(next).await?;
         }
-        let commands = self.weights_to_set(&next, worker).await?;
-        if commands.len() > MAX_WEIGHTS {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Sets weights until the worker has those of a configuration, if it runs the rest of it. Returns false if that takes
+    /// a reload.
+    async fn adjust(&mut self, next: Applied) -> Result<bool, Failure> {
+        let Tools { config, master, .. } = &self.tools;
+        let is_before = |before: &&Arc<Applied>| before.worker == next.worker && before.hash == next.hash;
+        let before = self.applied.as_ref().filter(is_before);
+        let commands = set_weights(before.map(|before| &before.plan), &next.plan);
+        if commands.len() > MAX_WEIGHTS || !master.runs(&next.hash).await? {
+            return Ok(false);
         }
-        (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
-        if next.file != applied.file
-            && self.written.as_ref().is_some_and(|(_, stamp)| *stamp == config.stamp())
-        {
-            config.replace(&next.file)?;
+        let disk = config.read()?.unwrap_or_default();
+        if self.ensure_ours(&disk, &next.template).is_ok() {
+            if disk != next.file {
+                config.replace(&next.file)?;
+            }
             self.written = Some((next.hash.clone(), config.stamp()));
         }
         master.set(&commands).await?;
-        next.worker = worker;
         self.applied = Some(Arc::new(next));
-        Ok(())
+        Ok(true)
     }
 
     /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now. `is_forced` asks for a reload.
@@ -239,6 +254,7 @@ impl Owner {
         is_forced: bool,
     ) -> Result<Outcome, Failure> {
         self.set_weights(&wanted.plan).await?;
+        self.template = self.template_stamp();
         let template = read(self.tools.template.as_deref())?;
         let disk = self.tools.config.read()?;
         self.ensure_ours(disk.as_deref().unwrap_or_default(), &template)?;
@@ -251,41 +267,28 @@ impl Owner {
             Some(applied) => &applied.file,
             None => disk.as_deref().unwrap_or_default(),
         };
-        self.left_out = leave_out(&mut plan, &template, loaded);
-        let Tools { config, timeouts, master, .. } = &self.tools;
-        let (file, hash) = render(&template, &plan, timeouts, &config.path);
-        let left_out = self.left_out.clone();
-        let mut next = Applied { template, plan, left_out, file, hash, worker: 0 };
-        let Some(worker) = worker else {
+        let left_out = leave_out(&mut plan, &template, loaded);
+        let (file, hash) = render(&template, &plan, &self.tools.timeouts, &self.tools.config.path);
+        let mut next = Applied { template, plan, left_out, file, hash, worker: worker.unwrap_or_default() };
+        if worker.is_none() {
             self.put_in_place(&next, disk).await?;
             return Ok(Outcome::Absent);
-        };
-        let commands = if !is_forced && master.runs(&next.hash).await? {
-            Some(self.weights_to_set(&next, worker).await?)
-        } else {
-            None
-        };
-        let outcome = match commands.filter(|commands| commands.len() <= MAX_WEIGHTS) {
-            Some(commands) => {
-                if disk.as_ref() != Some(&next.file) {
-                    config.replace(&next.file)?;
-                }
-                master.set(&commands).await?;
-                Outcome::Runs
+        }
+        let hash = next.hash.clone();
+        let is_adjusted = !is_forced && self.adjust(next.clone()).await?;
+        if !is_adjusted {
+            if !may_reload {
+                return Ok(Outcome::Early);
             }
-            None if !may_reload => return Ok(Outcome::Early),
-            None => {
-                self.reload(&next, disk).await?;
-                Outcome::Reloaded
-            }
-        };
-        next.worker = self.tools.master.worker().await?;
+            self.reload(&next, disk).await?;
+            next.worker = self.tools.master.worker().await?;
+            self.written = Some((hash.clone(), self.tools.config.stamp()));
+            self.applied = Some(Arc::new(next));
+        }
         self.facts = wanted.facts.clone();
-        self.saved.save(&next.hash, &self.facts);
+        self.saved.save(&hash, &self.facts);
         self.refused = None;
-        self.written = Some((next.hash.clone(), self.tools.config.stamp()));
-        self.applied = Some(Arc::new(next));
-        Ok(outcome)
+        Ok(if is_adjusted { Outcome::Runs } else { Outcome::Reloaded })
     }
 
     fn ensure_ours(&self, disk: &[u8], template: &Template) -> Result<(), Failure> {
@@ -302,19 +305,6 @@ impl Owner {
             self.tools.config.path.display()
         );
         Err(Failure::new("foreign", what))
-    }
-
-    async fn weights_to_set(&self, next: &Applied, worker: u32) -> Result<Vec<String>, Failure> {
-        match &self.applied {
-            Some(applied) if applied.hash == next.hash && applied.worker == worker => {
-                Ok(change_weights(&applied.plan, &next.plan))
-            }
-            _ => {
-                let mut states = States::default();
-                states.add(&self.tools.master.ask_worker(&["show servers state".to_owned()]).await?);
-                Ok(states.set_weights(&next.plan))
-            }
-        }
     }
 
     /// Puts a file in place for a HAProxy that is not running.
@@ -345,7 +335,7 @@ impl Owner {
                 return Err(Failure::new("check", what));
             }
         }
-        let states = states(master, &next.plan, |_| true).await?;
+        let states = States::read(master, &next.plan).await?;
         let (last, states_file) = (self.last_good(), ConfigFile::new(states_file(&config.path)));
         let before = self.applied.as_ref().map(|applied| applied.file.clone()).or(disk);
         if let Some(before) = &before {
@@ -379,17 +369,4 @@ impl Owner {
         last.remove();
         cleared
     }
-}
-
-/// Asks for the states of the servers with a check of their own, in these backends.
-pub(crate) async fn states(
-    master: &Master,
-    plan: &Desired,
-    counts: impl Fn(&Backend) -> bool,
-) -> Result<States, Failure> {
-    let of = plan.backends.values().filter(|backend| backend.own_check().is_some() && counts(backend));
-    let commands: Vec<String> = of.map(|backend| format!("show servers state {}", backend.name)).collect();
-    let mut states = States::default();
-    states.add(&master.ask_worker(&commands).await?);
-    Ok(states)
 }

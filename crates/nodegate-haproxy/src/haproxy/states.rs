@@ -3,6 +3,8 @@
 
 // HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
 
+use crate::failure::Failure;
+use crate::haproxy::master::Master;
 use crate::plan::desired::{Backend, Desired, PlannedServer};
 use crate::plan::names;
 use crate::plan::render::EMPTY_STATES;
@@ -13,7 +15,6 @@ use std::net::IpAddr;
 const ADDRESS: usize = 4;
 const OPERATION: usize = 5;
 const ADMIN: usize = 6;
-const WEIGHT: usize = 7;
 /// The administrative states that a person has set: maintenance and drain.
 const FORCED: u32 = 0x01 | 0x08;
 /// The minimum number of columns in a line that HAProxy reads.
@@ -24,8 +25,17 @@ const MIN_COLUMNS: usize = 20;
 pub(crate) struct States(BTreeMap<(String, String), Vec<String>>);
 
 impl States {
-    /// Adds the output of `show servers state`. Leaves out lines that it does not understand.
-    pub(crate) fn add(&mut self, text: &str) {
+    /// Asks for the states of the servers that have a check of their own.
+    pub(crate) async fn read(master: &Master, plan: &Desired) -> Result<Self, Failure> {
+        let of = plan.backends.values().filter(|backend| backend.own_check().is_some());
+        let commands: Vec<String> =
+            of.map(|backend| format!("show servers state {}", backend.name)).collect();
+        Ok(Self::parse(&master.ask_worker(&commands).await?))
+    }
+
+    /// Parses the output of `show servers state`. Leaves out lines that it does not understand.
+    fn parse(text: &str) -> Self {
+        let mut states = Self::default();
         for line in text.lines() {
             let columns: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             // In a state file, a line that begins with anything else is a comment, above all one with a '#'.
@@ -33,9 +43,10 @@ impl States {
             let is_state =
                 columns.len() >= MIN_COLUMNS && is_number(0) && is_number(OPERATION) && is_number(ADMIN);
             if let (true, Some(backend), Some(server)) = (is_state, columns.get(1), columns.get(3)) {
-                self.0.insert((backend.clone(), server.clone()), columns);
+                states.0.insert((backend.clone(), server.clone()), columns);
             }
         }
+        states
     }
 
     /// Returns the servers of a backend, and whether each is up.
@@ -45,14 +56,6 @@ impl States {
         of.map(|((_, server), columns)| {
             (server.as_str(), columns.get(OPERATION).is_some_and(|state| state != "0"))
         })
-    }
-
-    /// Returns the commands that give each server its weight of the plan, for those that have another one.
-    pub(crate) fn set_weights(&self, plan: &Desired) -> Vec<String> {
-        let has = |backend: &Backend, server: &PlannedServer| {
-            self.0.get(&(backend.name.clone(), server.name.clone()))?.get(WEIGHT)?.parse().ok()
-        };
-        commands(plan, |backend, server| has(backend, server) == Some(server.weight))
     }
 
     /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new
@@ -98,27 +101,18 @@ impl States {
     }
 }
 
-/// Returns the commands that change a plan's weights into those of another one with the same servers.
-pub(crate) fn change_weights(from: &Desired, to: &Desired) -> Vec<String> {
-    commands(to, |backend, server| {
-        let before =
-            from.backends.get(&backend.name).map(|before| before.servers.as_slice()).unwrap_or_default();
-        // Servers are in the order of their names.
-        let at = before.binary_search_by(|before| before.name.cmp(&server.name));
-        at.is_ok_and(|at| before.get(at).is_some_and(|before| before.weight == server.weight))
-    })
-}
-
-fn commands(plan: &Desired, is_right: impl Fn(&Backend, &PlannedServer) -> bool) -> Vec<String> {
-    let all = plan
-        .backends
-        .values()
-        .flat_map(|backend| backend.servers.iter().map(move |server| (backend, server)));
-    all.filter(|(backend, server)| !is_right(backend, server))
-        .map(|(backend, server)| {
-            format!("set server {}/{} weight {}", backend.name, server.name, server.weight)
-        })
-        .collect()
+/// Returns the commands that set the weights of a plan, but for those that HAProxy has if it runs another plan.
+pub(crate) fn set_weights(runs: Option<&Desired>, plan: &Desired) -> Vec<String> {
+    let mut commands = Vec::new();
+    for (name, backend) in &plan.backends {
+        let runs = runs.and_then(|runs| runs.backends.get(name));
+        for server in backend.servers.iter() {
+            if runs.and_then(|runs| runs.weight_of(&server.name)) != Some(server.weight) {
+                commands.push(format!("set server {name}/{} weight {}", server.name, server.weight));
+            }
+        }
+    }
+    commands
 }
 
 #[cfg(test)]
@@ -126,7 +120,7 @@ mod tests {
     use super::*;
     use crate::plan::desired::{Check, Health};
     use crate::plan::observed::{Facts, ObservedNode};
-    use crate::plan::planner::plan;
+    use crate::plan::planner::make_plan;
     use crate::plan::policy::PlanPolicy;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -150,9 +144,7 @@ mod tests {
     }
 
     fn lines(dump: &str) -> Vec<String> {
-        let mut states = States::default();
-        states.add(dump);
-        states.compose(&desired()).lines().skip(2).map(str::to_owned).collect()
+        States::parse(dump).compose(&desired()).lines().skip(2).map(str::to_owned).collect()
     }
 
     #[test]
@@ -170,30 +162,28 @@ mod tests {
             "900000001 local 1 n1 127.0.0.1 0 0 0 0 0 1 0 1 6 0 1 0 - 31000 -"
         );
         assert_eq!(lines(""), Vec::<String>::new(), "a first start");
-        let mut states = States::default();
-        states.add(DUMP);
-        assert_eq!(states.of("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+        assert_eq!(States::parse(DUMP).of("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+    }
+
+    #[test]
+    fn weights_that_haproxy_has_are_not_set() {
         let commands =
             |text: &str| text.split(',').map(|text| format!("set server {text}")).collect::<Vec<_>>();
         let (from, mut to) = (desired(), desired());
         let rest = "other/n1 weight 0,other/n2 weight 7,other/n3 weight 100";
         let expected = format!("local/n1 weight 0,local/n2 weight 7,local/n3 weight 100,{rest}");
-        assert_eq!(states.set_weights(&from), commands(&expected));
-        states.add(&DUMP.replace(" 8 1 1", " 8 0 1"));
-        assert_eq!(states.set_weights(&from).len(), 5, "n1 has its weight");
+        assert_eq!(set_weights(None, &from), commands(&expected));
         Arc::make_mut(&mut to.backends.get_mut("other").unwrap().servers)[1].weight = 9;
-        assert_eq!(change_weights(&from, &to), commands("other/n2 weight 9"));
-        assert_eq!(change_weights(&from, &from), Vec::<String>::new());
+        assert_eq!(set_weights(Some(&from), &to), commands("other/n2 weight 9"));
+        assert_eq!(set_weights(Some(&from), &from), Vec::<String>::new());
     }
 
     proptest! {
         #[test]
         fn a_file_made_of_any_dump_has_the_planned_server_once(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
-            let mut states = States::default();
-            states.add(&text);
             let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
             let node = ObservedNode { name: "n".to_owned(), addresses, ..ObservedNode::default() };
-            let file = states.compose(&plan(&Facts::of([node], []), &PlanPolicy::default()));
+            let file = States::parse(&text).compose(&make_plan(&Facts::of([node], []), &PlanPolicy::default()));
             let lines: Vec<Vec<&str>> = file.lines().skip(2).map(|line| line.split(' ').collect()).collect();
             prop_assert!(lines.len() <= 1);
             for line in lines {

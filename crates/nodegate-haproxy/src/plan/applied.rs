@@ -25,7 +25,7 @@ pub(crate) struct Checked {
     /// `None` if HAProxy can't be asked or has no check.
     pub(crate) nodes: Option<Passing>,
     /// The frontends whose servers all fail a check of their own, with the results of the check.
-    pub(crate) down: BTreeMap<String, String>,
+    pub(crate) down: BTreeSet<Problem>,
     /// The backends that have had a server that is up.
     pub(crate) was_up: BTreeSet<String>,
 }

@@ -98,6 +98,12 @@ impl Backend {
         Self { name, comment: "", mode, balance, send_proxy, health, node_port, servers }
     }
 
+    pub(crate) fn weight_of(&self, server: &str) -> Option<u16> {
+        // Servers are in the order of their names.
+        let at = self.servers.binary_search_by(|other| other.name.as_str().cmp(server)).ok()?;
+        self.servers.get(at).map(|server| server.weight)
+    }
+
     /// Returns the check of its own that the servers have.
     pub(crate) fn own_check(&self) -> Option<&Check> {
         match &self.health {
@@ -157,18 +163,10 @@ impl Desired {
     pub(crate) fn take_weights(&mut self, other: &Self) {
         for backend in self.backends.values_mut() {
             let Some(other) = other.backends.get(&backend.name) else { continue };
-            let weight = |server: &PlannedServer| {
-                // Servers are in the order of their names.
-                let at = other.servers.binary_search_by(|other| other.name.cmp(&server.name)).ok()?;
-                other.servers.get(at).map(|other| other.weight)
-            };
-            if backend
-                .servers
-                .iter()
-                .any(|server| weight(server).is_some_and(|weight| weight != server.weight))
-            {
+            let weight = |server: &PlannedServer| other.weight_of(&server.name).unwrap_or(server.weight);
+            if backend.servers.iter().any(|server| weight(server) != server.weight) {
                 for server in Arc::make_mut(&mut backend.servers) {
-                    server.weight = weight(server).unwrap_or(server.weight);
+                    server.weight = weight(server);
                 }
             }
         }

@@ -113,14 +113,14 @@ mod tests {
     use super::*;
     use crate::plan::desired::Problem;
     use crate::plan::observed::{Facts, ObservedService};
-    use crate::plan::planner::plan;
+    use crate::plan::planner::make_plan;
     use crate::plan::tests::{annotated, service_of};
     use nodegate_program::List;
 
     const OURS: &str = "nodegate-haproxy";
 
     fn planned(services: &[ObservedService], policy: &PlanPolicy) -> Desired {
-        plan(&Facts::of([], services.to_vec()), policy)
+        make_plan(&Facts::of([], services.to_vec()), policy)
     }
 
     fn key(name: &str) -> ServiceKey {

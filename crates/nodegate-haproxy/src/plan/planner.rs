@@ -26,7 +26,7 @@ const CHECKED: &str = "Each node is checked once, here. The servers of other bac
 const PASSING_COMMENT: &str = "Checks each node again; here a drained node passes, too.";
 const DEFAULT_WEIGHT: u16 = 100;
 
-pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
+pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut planner = Planner {
         facts,
         policy,

@@ -20,13 +20,9 @@ const MAX_RANGES: usize = 1000;
 /// Checks that a Service is to be published. The error is the reason against it.
 pub(crate) fn check_selected(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
     // A value other than true or false prevents publishing, because its author wanted less, not more.
-    let flag = |name: &str| {
-        let value = service.annotations.get(name).map(|text| text.parse::<bool>()).transpose();
-        value.map_err(|_| ("annotation", format!("haproxy-{name} takes true or false")))
-    };
-    let (ignored, asked) = (flag("ignore")?, flag("publish")?);
+    let asked = service.annotations.get("publish").map(|text| text.parse()).transpose();
+    let asked = asked.map_err(|_| ("annotation", "haproxy-publish takes true or false".to_owned()))?;
     let why_not = match (&service.class, &policy.load_balancer_class) {
-        _ if ignored == Some(true) => "nodegate.io/haproxy-ignore: true".to_owned(),
         _ if asked == Some(false) => "nodegate.io/haproxy-publish: false".to_owned(),
         (Some(theirs), ours) if ours.as_ref() != Some(theirs) => {
             format!("its loadBalancerClass is {theirs}, another controller's")
@@ -172,7 +168,6 @@ mod tests {
             (&[("publish", "true")], false, None, &none, true),
             (&[("publish", "false")], true, None, &none, false),
             (&[("publish", "yes")], true, None, &none, false),
-            (&[("ignore", "true"), ("publish", "true")], true, None, &none, false),
             (&[], true, Some("other"), &none, false),
             (&[], true, Some("other"), &ours, false),
             (&[], true, None, &ours, false),

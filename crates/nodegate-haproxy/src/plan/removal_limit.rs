@@ -1,5 +1,6 @@
 //! The removal limit: keeps servers if too many of a Service vanish at once.
 
+use crate::plan::desired::Problem;
 use crate::plan::observed::{Facts, ObservedNode, ServiceKey};
 use crate::plan::policy::PlanPolicy;
 use crate::plan::publish::{Pool, pools};
@@ -16,14 +17,6 @@ pub(crate) struct RemovalLimit<'a> {
     pub(crate) policy: &'a PlanPolicy,
 }
 
-/// The objects that are kept although the API server no longer has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Retained {
-    /// Nodes that are gone, or have lost the labels or addresses by which Services choose them.
-    pub(crate) nodes: BTreeSet<String>,
-    pub(crate) services: BTreeSet<String>,
-}
-
 impl RemovalLimit<'_> {
     /// Accepts new facts, but for three exceptions. A Node that has no addresses now keeps its last ones.
     /// Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it
@@ -31,17 +24,19 @@ impl RemovalLimit<'_> {
     ///
     /// The limit counts numbers, so new objects in place of old ones are a replacement. A Service is counted
     /// by the nodes that it asks for now. One for which `deleted` is true is no loss: the watch reported its
-    /// deletion, so this is no list that came back empty.
+    /// deletion, so this is no list that came back empty. Also returns what is kept, as problems.
     pub(crate) fn accept(
         &self,
         observed: &Facts,
         deleted: impl Fn(&ServiceKey) -> bool,
-    ) -> (Facts, Retained) {
+    ) -> (Facts, BTreeSet<Problem>) {
         let mut facts = observed.clone();
-        let mut nodes = self.keep_addresses(&mut facts.nodes);
-        let services = self.keep_services(&mut facts, deleted);
-        nodes.extend(self.keep_nodes(&mut facts));
-        (facts, Retained { nodes, services })
+        let mut kept = self.keep_addresses(&mut facts.nodes);
+        kept.extend(self.keep_services(&mut facts, deleted));
+        kept.extend(self.keep_nodes(&mut facts));
+        let text = "more than --max-removal allows has vanished at once; it is kept";
+        let problem = |about| Problem { about, kind: "held", text: text.to_owned(), unpublished: false };
+        (facts, kept.into_iter().map(problem).collect())
     }
 
     fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
@@ -108,9 +103,11 @@ mod tests {
     use nodegate_readiness::Verdict;
 
     /// Returns what is accepted, and what is kept, after these facts were applied.
-    fn accept(percent: u8, applied: &Facts, observed: &Facts) -> (Facts, Retained) {
+    fn accept(percent: u8, applied: &Facts, observed: &Facts) -> (Facts, String) {
         let policy = &PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
-        RemovalLimit { applied, policy }.accept(observed, |_| false)
+        let (facts, kept) = RemovalLimit { applied, policy }.accept(observed, |_| false);
+        let kept: Vec<String> = kept.into_iter().map(|problem| problem.about).collect();
+        (facts, kept.join(" "))
     }
 
     fn node(name: &str, role: &str, state: Verdict) -> ObservedNode {
@@ -132,30 +129,26 @@ mod tests {
         facts
     }
 
-    fn names(held: &BTreeSet<String>) -> Vec<&str> {
-        held.iter().map(String::as_str).collect()
-    }
-
     #[test]
     fn half_may_go_and_more_may_not_and_states_are_the_current_ones() {
         let all = nodes("a b c d", Verdict::Ready);
-        assert_eq!(accept(50, &all, &all), (all.clone(), Retained::default()));
+        assert_eq!(accept(50, &all, &all), (all.clone(), String::new()));
         let (facts, held) = accept(50, &all, &nodes("a", Verdict::Draining));
-        assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
+        assert_eq!((facts.nodes.len(), &*held), (4, "b c d"));
         assert_eq!(facts.nodes["a"].out.as_ref().unwrap().0, Verdict::Draining);
         let (facts, held) = accept(50, &all, &Facts::default());
-        assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
+        assert_eq!((facts.nodes.len(), &*held), (4, "a b c d"));
         let (facts, held) = accept(50, &all, &nodes("a b", Verdict::Ready));
-        assert_eq!((facts.nodes.len(), held), (2, Retained::default()));
+        assert_eq!((facts.nodes.len(), held), (2, String::new()));
     }
 
     #[test]
     fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_at_100() {
         let new = nodes("d e f", Verdict::Ready);
-        assert_eq!(accept(0, &nodes("a b c", Verdict::Ready), &new), (new.clone(), Retained::default()));
+        assert_eq!(accept(0, &nodes("a b c", Verdict::Ready), &new), (new.clone(), String::new()));
         let (facts, held) = accept(0, &new, &nodes("g h", Verdict::Ready));
-        assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
-        let nothing = (Facts::default(), Retained::default());
+        assert_eq!((facts.nodes.len(), &*held), (5, "d e f"));
+        let nothing = (Facts::default(), String::new());
         assert_eq!(accept(100, &new, &Facts::default()), nothing);
     }
 
@@ -167,7 +160,7 @@ mod tests {
         without.nodes.insert("a".to_owned(), Arc::new(bare));
         let (facts, held) = accept(50, &all, &without);
         let kept = &facts.nodes["a"];
-        assert_eq!(names(&held.nodes), ["a"]);
+        assert_eq!(held, "a");
         assert_eq!(
             (&kept.addresses, kept.out.as_ref().unwrap().0),
             (&all.nodes["a"].addresses, Verdict::Draining)
@@ -183,29 +176,29 @@ mod tests {
         let mut fewer = all.clone();
         fewer.nodes.retain(|name, _| name.as_str() > "b");
         let (kept, held) = accept(50, &all, &fewer);
-        assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
+        assert_eq!((kept.nodes.len(), &*held), (6, "a b"));
         // The same for nodes that only lost their labels.
         fewer.nodes.extend(nodes("a b", Verdict::Ready).nodes);
         let (kept, held) = accept(50, &all, &fewer);
-        assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
+        assert_eq!((&kept.nodes, &*held), (&all.nodes, "a b"));
         // The Service itself asks for fewer nodes.
         let fewer = with_service(all.clone(), "all", Some("role=ingress"));
-        assert_eq!(accept(50, &all, &fewer), (fewer, Retained::default()));
+        assert_eq!(accept(50, &all, &fewer), (fewer, String::new()));
         // Other nodes have replaced them.
         let mut replaced = all.clone();
         replaced.nodes.retain(|name, _| name.as_str() > "b");
         replaced.nodes.extend(facts(["x", "y"].map(|name| node(name, "ingress", Verdict::Ready))).nodes);
-        assert_eq!(accept(50, &all, &replaced), (replaced, Retained::default()));
+        assert_eq!(accept(50, &all, &replaced), (replaced, String::new()));
     }
 
     #[test]
     fn services_that_vanish_without_a_word_are_kept() {
         let all = with_service(with_service(Facts::default(), "a", None), "b", None);
         let (facts, held) = accept(50, &all, &Facts::default());
-        assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["/a", "/b"]));
+        assert_eq!((facts.services.len(), &*held), (2, "/a /b"));
         let others = with_service(with_service(Facts::default(), "c", None), "d", None);
-        assert_eq!(accept(50, &all, &others), (others, Retained::default()));
+        assert_eq!(accept(50, &all, &others), (others, String::new()));
         let limit = RemovalLimit { applied: &all, policy: &PlanPolicy::default() };
-        assert_eq!(limit.accept(&Facts::default(), |_| true), (Facts::default(), Retained::default()));
+        assert_eq!(limit.accept(&Facts::default(), |_| true), (Facts::default(), BTreeSet::new()));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::plan::desired::{Desired, Frontend};
 use crate::plan::observed::{DELETING, Facts, Family, NodeOut, ObservedNode, ObservedService, PortFacts};
-use crate::plan::planner::plan;
+use crate::plan::planner::make_plan;
 use crate::plan::policy::{LastResort, PlanPolicy};
 use crate::plan::render::{EMPTY_STATES, render};
 use crate::plan::template::Template;
@@ -70,7 +70,7 @@ fn service() -> impl Strategy<Value = ObservedService> {
             node_port,
             protocol: if tcp { "TCP" } else { "UDP" }.to_owned(),
         });
-    let keys = "port mode balance send-proxy ignore publish nodes bind ranges local-check";
+    let keys = "port mode balance send-proxy publish nodes bind ranges local-check";
     let key = select(keys.split(' ').collect::<Vec<_>>());
     let families = select(vec![vec![], vec![Family::V4], vec![Family::V6], vec![Family::V6, Family::V4]]);
     (
@@ -136,7 +136,7 @@ proptest! {
     #[test]
     fn nothing_from_the_api_becomes_a_line_of_its_own(facts in facts(), (kind, resort) in kinds()) {
         let policy = policy(kind, resort);
-        for line in text(&plan(&facts, &policy)).lines() {
+        for line in text(&make_plan(&facts, &policy)).lines() {
             let plain = |c: char| c.is_ascii_graphic() || c == ' ';
             prop_assert!(line.starts_with('#') || line.chars().all(plain), "{line:?}");
             let word = line.trim_start().split(' ').next().unwrap_or_default();
@@ -147,8 +147,8 @@ proptest! {
     #[test]
     fn the_same_facts_give_the_same_bytes_and_no_two_share_a_socket(facts in facts(), (kind, resort) in kinds()) {
         let policy = policy(kind, resort);
-        let desired = plan(&facts, &policy);
-        prop_assert_eq!(&desired, &plan(&facts.clone(), &policy));
+        let desired = make_plan(&facts, &policy);
+        prop_assert_eq!(&desired, &make_plan(&facts.clone(), &policy));
         let ports: BTreeSet<u16> = desired.frontends.values().map(|frontend| frontend.listen.port).collect();
         prop_assert_eq!(ports.len(), desired.frontends.len());
         prop_assert!(!ports.contains(&0));
@@ -165,7 +165,7 @@ proptest! {
     #[test]
     fn a_node_that_is_out_gets_nothing_new(facts in facts()) {
         let policy = PlanPolicy::default();
-        let desired = plan(&facts, &policy);
+        let desired = make_plan(&facts, &policy);
         for name in desired.frontends.keys() {
             for server in desired.backends[name].servers.iter() {
                 let node = desired.nodes.iter().find(|node| node.name == server.name).unwrap();
@@ -184,7 +184,7 @@ fn the_oldest_service_has_a_port_until_it_is_being_deleted() {
         ([DELETING; 3], "shop/a", "is being deleted"),
     ] {
         let services = ["a", "b", "c"].into_iter().zip(created).map(aged);
-        let desired = plan(&Facts::of([], services), &PlanPolicy::default());
+        let desired = make_plan(&Facts::of([], services), &PlanPolicy::default());
         let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
         assert_eq!(owners, [owner]);
         assert!(desired.problems.iter().any(|problem| problem.text.contains(why)), "{:?}", desired.problems);
@@ -203,7 +203,7 @@ fn a_local_service_without_a_usable_check_is_not_published() {
         let annotations =
             check.map(|check: &str| ("local-check".to_owned(), check.to_owned())).into_iter().collect();
         let service = ObservedService { local: true, health_port, annotations, ..service_of("web", 80) };
-        let desired = plan(&Facts::of([], [service]), &PlanPolicy::default());
+        let desired = make_plan(&Facts::of([], [service]), &PlanPolicy::default());
         let kinds: Vec<_> =
             desired.problems.iter().map(|problem| (problem.kind, problem.unpublished)).collect();
         let expected = if kind.is_empty() { vec![] } else { vec![(kind, published == 0)] };
@@ -214,7 +214,7 @@ fn a_local_service_without_a_usable_check_is_not_published() {
 #[test]
 fn a_cordon_changes_weights_and_not_the_hash() {
     let file = |facts| {
-        let plan = plan(&facts, &PlanPolicy::default());
+        let plan = make_plan(&facts, &PlanPolicy::default());
         render(&Template::default(), &plan, &BTreeMap::new(), Path::new("/x/haproxy.cfg"))
     };
     let mut facts = cluster();
@@ -288,7 +288,7 @@ fn cluster() -> Facts {
 
 #[test]
 fn two_nodes_with_one_address_are_one_server() {
-    let desired = plan(&cluster(), &PlanPolicy::default());
+    let desired = make_plan(&cluster(), &PlanPolicy::default());
     let names: Vec<&str> = desired.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);
     let problem = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
@@ -303,7 +303,7 @@ fn a_port_that_haproxy_cannot_forward_is_named() {
         (service.ports[0].node_port, service.ports[0].protocol) = (node_port, protocol.to_owned());
         facts.services.insert(service.key(), Arc::new(service));
     }
-    let desired = plan(&facts, &PlanPolicy::default());
+    let desired = make_plan(&facts, &PlanPolicy::default());
     let of_kind = |kind| desired.problems.iter().filter(|p| p.kind == kind && p.unpublished).count();
     assert_eq!(["protocol", "node-port"].map(of_kind), [1, 1], "{:?}", desired.problems);
     assert!(
@@ -322,7 +322,7 @@ fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
         service.annotations.insert("local-check".to_owned(), "agent".to_owned());
         facts.services.insert(service.key(), Arc::new(service));
     }
-    let desired = plan(&facts, &PlanPolicy::default());
+    let desired = make_plan(&facts, &PlanPolicy::default());
     let paths = desired.backends.values().filter_map(|backend| backend.own_check()?.path.as_ref());
     // The one of the cluster is the oldest.
     assert_eq!(paths.filter(|path| path.ends_with("?drain=503")).count(), 16);
@@ -336,7 +336,7 @@ fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kinds() {
     for kind in [CheckKind::Agent, CheckKind::Tcp, CheckKind::None] {
         for resort in [LastResort::All, LastResort::Drained, LastResort::None] {
             let policy = policy(kind, resort);
-            let text = text(&plan(&cluster(), &policy));
+            let text = text(&make_plan(&cluster(), &policy));
             assert!(resort != LastResort::None || !text.contains("last_resort"), "{text}");
             let file = dir.path().join("haproxy.cfg");
             // A warning is an error here.

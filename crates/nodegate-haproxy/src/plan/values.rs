@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use kube::core::Selector;
 use nodegate_program::{HTTP_PORT, List, duration, is_object_name, number};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -145,13 +145,6 @@ pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {
     let names = List::<String>::of("namespaces")(value)?;
     let are_right = names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES;
     are_right.then_some(names).ok_or_else(|| format!("takes at most {MAX_NAMESPACES} names of namespaces"))
-}
-
-pub(crate) fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
-    if value == "none" {
-        return Ok(None);
-    }
-    value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
 }
 
 const TAKES: &str = "takes NAME=PORT:NODEPORT[@SELECTOR][?CHECKS], e.g. \

@@ -2,16 +2,15 @@
 
 use crate::failure::{Failure, Lasting};
 use crate::haproxy::checks::checked;
-use crate::haproxy::config_file::Stamp;
 use crate::haproxy::master::REFUSED;
 use crate::haproxy::owner::{Outcome, Owner, Wanted};
 use crate::plan::applied::Checked;
-use crate::plan::planner::plan;
+use crate::plan::planner::make_plan;
 use crate::plan::removal_limit::RemovalLimit;
-use crate::run::logs::{NodeLog, Reported};
-use crate::run::shared::{Shared, count};
+use crate::run::logs::{Reported, problems_of};
+use crate::run::shared::Shared;
 use crate::watch::Observed;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -65,16 +64,12 @@ struct Applying {
     not_before: Instant,
     wait: Duration,
     pace: Pace,
-    template: Option<Stamp>,
     /// What the last look found.
     found: Checked,
     error: Lasting,
     elsewhere: Lasting,
     none_passes: Lasting,
-    down: BTreeMap<String, Lasting>,
     reported: Reported,
-    left_out: Reported,
-    node_log: NodeLog,
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut observed: Receiver<Observed>) {
@@ -90,7 +85,6 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
         not_before: Instant::now(),
         wait: RETRY.0,
         pace: Pace::default(),
-        template: None,
         found: Checked::default(),
         error: Lasting::new("can't apply the configuration; retrying", "the configuration is applied again"),
         elsewhere: Lasting::new(
@@ -98,10 +92,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
             "HAProxy proves the configuration again",
         ),
         none_passes: Lasting::new("no node passes HAProxy's check", "nodes pass HAProxy's check again"),
-        down: BTreeMap::new(),
         reported: Reported::default(),
-        left_out: Reported::default(),
-        node_log: NodeLog::default(),
     };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,6 +115,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
         if task.has_started && task.is_due && Instant::now() >= task.not_before {
             task.apply().await;
         }
+        task.report();
         task.shared.metrics.pending.set(task.is_due.into());
     }
 }
@@ -138,14 +130,9 @@ impl Applying {
         let Some(facts) = now.facts() else { return };
         let policy = &self.shared.setup.policy;
         let limit = RemovalLimit { applied: &self.owner.facts, policy };
-        let (facts, retained) = limit.accept(&facts, |key| now.deleted.contains(key));
-        let plan = plan(&facts, policy);
-        self.reported.problems(&plan.problems);
-        self.node_log.tell(&plan);
-        for (kind, kept) in [("nodes", &retained.nodes), ("services", &retained.services)] {
-            self.shared.metrics.held.get_or_create(&[("kind", kind)]).set(count(kept.len()));
-        }
-        self.reported.retained(retained);
+        let (facts, held) = limit.accept(&facts, |key| now.deleted.contains(key));
+        let mut plan = make_plan(&facts, policy);
+        plan.problems.extend(held);
         if self.wanted.as_ref().is_some_and(|wanted| wanted.plan == plan) {
             // Facts may have changed on which no plan depends yet.
             self.wanted = Some(Wanted { facts, plan });
@@ -159,6 +146,14 @@ impl Applying {
         self.is_due = true;
         // The change may be what an operator does about the failure.
         self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);
+    }
+
+    fn report(&mut self) {
+        let mut problems: BTreeSet<_> =
+            self.wanted.iter().flat_map(|wanted| problems_of(&wanted.plan)).collect();
+        problems.extend(self.owner.applied().iter().flat_map(|applied| applied.left_out.clone()));
+        problems.extend(self.shared.checked.borrow().down.iter().cloned());
+        self.reported.tell(problems);
     }
 
     /// Forgets the deletions that HAProxy's configuration has. Receivers need not know of this change.
@@ -182,9 +177,7 @@ impl Applying {
         if self.wanted.is_none() {
             return;
         }
-        let is_edited = self.owner.applied().is_some() && self.template != self.owner.template_stamp();
-        // A port that another program had may be free, and an address may have come.
-        self.is_due |= is_edited || !self.owner.left_out.is_empty();
+        self.is_due |= self.owner.is_improvable();
         match self.owner.prove().await {
             Ok(is_same_worker) => {
                 self.is_due |= !is_same_worker;
@@ -209,7 +202,6 @@ impl Applying {
         let Some(mut found) = checked(&self.shared.setup.tools.master, &applied.plan).await else { return };
         let was_up = self.found.was_up.iter().filter(|backend| applied.plan.backends.contains_key(*backend));
         found.was_up.extend(was_up.cloned());
-        self.shared.metrics.set_passing(found.nodes.as_ref());
         // New servers may have no result yet.
         let before = std::mem::replace(&mut self.found, found.clone());
         if !found.no_node_passes() {
@@ -217,18 +209,7 @@ impl Applying {
         } else if before.no_node_passes() {
             self.none_passes.tell("the last resort serves, if there is one; see --explain");
         }
-        found.down.retain(|about, _| before.down.contains_key(about));
-        self.down.retain(|about, lasting| {
-            let is_down = found.down.contains_key(about);
-            if !is_down {
-                lasting.end();
-            }
-            is_down
-        });
-        for (about, why) in &found.down {
-            let lasting = || Lasting::new("a Service is down", "a Service is no longer down");
-            self.down.entry(about.clone()).or_insert_with(lasting).tell_of(why, &format!("{about}: {why}"));
-        }
+        found.down.retain(|down| before.down.iter().any(|before| before.about == down.about));
         self.shared.checked.send_if_modified(|checked| {
             let is_news = *checked != found;
             *checked = found;
@@ -237,17 +218,14 @@ impl Applying {
     }
 
     fn unproven(&self, reason: String) {
-        self.shared.metrics.set_passing(None);
         self.shared.applied.send_if_modified(|applied| std::mem::replace(applied, Err(reason)).is_ok());
     }
 
     async fn apply(&mut self) {
         let Some(wanted) = &self.wanted else { return };
-        self.template = self.owner.template_stamp();
         let interval = self.shared.setup.tools.reload_interval;
         let next = self.pace.next(interval, Instant::now());
         let outcome = self.owner.apply(wanted, Instant::now() >= next, self.is_forced).await;
-        self.left_out.problems(&self.owner.left_out);
         match outcome {
             Ok(Outcome::Early) => self.not_before = next,
             Ok(outcome) => self.succeeded(outcome),
@@ -274,10 +252,8 @@ impl Applying {
         self.error.end();
         self.wait = RETRY.0;
         self.is_due = outcome == Outcome::Absent;
-        // HAProxy may be started, and another program may release a port.
-        let again = if self.is_due || !self.owner.left_out.is_empty() { LOOK } else { Duration::ZERO };
-        self.not_before = Instant::now() + again;
         let Some(applied) = self.owner.applied().filter(|_| !self.is_due).cloned() else {
+            self.not_before = Instant::now() + LOOK;
             return self.unproven("HAProxy is not running".to_owned());
         };
         self.is_forced = false;

@@ -3,7 +3,7 @@
 use crate::haproxy::owner::Tools;
 use crate::plan::observed::Ingress;
 use crate::plan::policy::PlanPolicy;
-use crate::plan::values::{NamedAddress, field_manager, listen};
+use crate::plan::values::{NamedAddress, field_manager};
 use crate::watch::WatchScope;
 use clap::Parser;
 use nodegate_program::{List, LogSettings, Mistakes};
@@ -56,7 +56,7 @@ pub struct Args {
 
     /// Address and port of /metrics, /livez and /readyz; "none" opens none
     #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
-    #[arg(default_value = "127.0.0.1:25003", value_parser = listen)]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = listen_address)]
     // In full, as clap takes a plain Option for a setting without a value.
     pub(crate) listen: std::option::Option<SocketAddr>,
 
@@ -91,6 +91,13 @@ impl Args {
         }
         self
     }
+}
+
+fn listen_address(value: &str) -> Result<Option<SocketAddr>, &'static str> {
+    if value == "none" {
+        return Ok(None);
+    }
+    value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
 }
 
 /// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.

@@ -7,10 +7,9 @@ use crate::haproxy::saved::Saved;
 use crate::haproxy::template::{self, leave_out};
 use crate::plan::applied::{Checked, Passing};
 use crate::plan::desired::{Desired, Frontend, Health, PlannedNode, Problem};
-use crate::plan::planner::plan;
+use crate::plan::planner::make_plan;
 use crate::plan::removal_limit::RemovalLimit;
 use crate::run::args::Args;
-use crate::run::logs::Reported;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
 use nodegate_program::sanitize;
@@ -33,14 +32,14 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let tools = &setup.tools;
     let applied = Saved::load(&tools.config.path, &setup.choice()).1;
     let limit = RemovalLimit { applied: &applied, policy: &setup.policy };
-    let (facts, retained) = limit.accept(&facts, |_| false);
-    Reported::default().retained(retained);
-    let mut desired = plan(&facts, &setup.policy);
+    let (facts, held) = limit.accept(&facts, |_| false);
+    let mut desired = make_plan(&facts, &setup.policy);
     let template = template::read(tools.template.as_deref())?;
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, &disk);
-    desired.problems.extend(left_out);
-    let text = tables(&desired, &checked(&tools.master, &desired).await.unwrap_or_default());
+    let checked = checked(&tools.master, &desired).await.unwrap_or_default();
+    desired.problems.extend(held.into_iter().chain(left_out).chain(checked.down.iter().cloned()));
+    let text = tables(&desired, &checked);
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::new("write", error))
 }
 
@@ -53,10 +52,6 @@ fn tables(desired: &Desired, checked: &Checked) -> String {
         if !rows.is_empty() {
             text = text + "\n" + &table([head, "WHY"], rows);
         }
-    }
-    if !checked.down.is_empty() {
-        let rows = checked.down.iter().map(|(about, why)| [about.clone(), why.clone()]);
-        text = text + "\n" + &table(["DOWN", "WHY"], rows);
     }
     let nodes = desired.nodes.iter().map(|node| row(node, checked.nodes.as_ref()));
     text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
@@ -111,7 +106,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 mod tests {
     use super::*;
     use crate::plan::observed::{Facts, ObservedNode, ObservedService};
-    use crate::plan::planner::plan;
+    use crate::plan::planner::make_plan;
     use crate::plan::policy::PlanPolicy;
     use crate::plan::tests::{node_of, service_of};
     use nodegate_readiness::Verdict;
@@ -126,12 +121,9 @@ mod tests {
         };
         let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };
         let facts = Facts::of([node], [service]);
-        let checked = Checked {
-            nodes: Some(Passing::from([("worker".to_owned(), false)])),
-            down: [(hostile.to_owned(), hostile.to_owned())].into(),
-            ..Checked::default()
-        };
-        let text = tables(&plan(&facts, &PlanPolicy::default()), &checked);
+        let checked =
+            Checked { nodes: Some(Passing::from([("worker".to_owned(), false)])), ..Checked::default() };
+        let text = tables(&make_plan(&facts, &PlanPolicy::default()), &checked);
         assert!(text.lines().all(|line| line == sanitize(line)), "{text:?}");
         let shown = "x\u{fffd}\u{fffd}[31m\u{fffd}\u{fffd}y";
         assert!(text.contains(&format!("its loadBalancerClass is {shown}")), "{text}");

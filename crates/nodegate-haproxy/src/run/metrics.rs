@@ -1,5 +1,6 @@
 //! The metrics. Label values come from fixed sets.
 
+use crate::plan::applied::Passing;
 use crate::plan::desired::{Desired, INTENDED};
 use crate::run::shared::{Shared, count};
 use crate::watch::life::Life;
@@ -21,11 +22,7 @@ pub(crate) fn registry(shared: &Arc<Shared>, life: Arc<Life>) -> Registry {
     drop(metrics.failures.get_or_create(&[("kind", "foreign")]));
     all.register("failures", "Attempts that changed nothing, by what failed", metrics.failures.clone());
     life.register(all);
-    all.register("held", "Objects that vanished and are kept (--max-removal)", metrics.held.clone());
     all.register("pending", "1 while a newer configuration waits to take effect", metrics.pending.clone());
-    metrics.set_passing(None);
-    let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
-    all.register("nodes_passing", help, metrics.passing.clone());
     all.register("status_writes", "Statuses of Services written", metrics.status_writes.clone());
     all.register("status_foreign", "Statuses that another program wrote", metrics.status_foreign.clone());
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
@@ -59,6 +56,11 @@ impl Collector for Computed {
             let frontends = count(applied.plan.frontends.len());
             gauge(encoder, "frontends", "Service ports that are published")?.encode_gauge(&frontends)?;
         }
+        let checked = self.shared.checked.borrow().clone();
+        let nodes = checked.nodes.filter(|_| applied.is_some());
+        let number = |nodes: Passing| nodes.values().map(|passes| f64::from(u8::from(*passes))).sum();
+        let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
+        gauge(encoder, "nodes_passing", help)?.encode_gauge(&nodes.map_or(f64::NAN, number))?;
         let desired = self.shared.desired.borrow().clone();
         let left_out = applied.iter().flat_map(|applied| &applied.left_out);
         let mut problems = BTreeMap::<_, i64>::new();
@@ -71,14 +73,14 @@ impl Collector for Computed {
         }
         let mut family =
             gauge(encoder, "service_down", "1 for each Service of which no server passes its check")?;
-        for about in self.shared.checked.borrow().down.keys() {
-            family.encode_family(&[("service", &**about)])?.encode_gauge(&1)?;
+        for down in &checked.down {
+            family.encode_family(&[("service", &*down.about)])?.encode_gauge(&1)?;
         }
-        desired.map_or(Ok(()), |desired| nodes(encoder, &desired))
+        desired.map_or(Ok(()), |desired| node_states(encoder, &desired))
     }
 }
 
-fn nodes(encoder: &mut DescriptorEncoder<'_>, desired: &Desired) -> fmt::Result {
+fn node_states(encoder: &mut DescriptorEncoder<'_>, desired: &Desired) -> fmt::Result {
     let mut family = gauge(encoder, "nodes", "Nodes by the state that the cluster gives them")?;
     for verdict in Verdict::ALL {
         let number = desired.nodes.iter().filter(|node| node.verdict().0 == verdict).count();

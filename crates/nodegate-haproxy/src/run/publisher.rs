@@ -3,7 +3,7 @@
 // No failure here changes HAProxy's configuration. Both programs of a pair write the same. Each write names the version
 // of the Service that it was decided for, so it changes nothing if the Service has changed since.
 
-use crate::failure::{FORBIDDEN, Failing};
+use crate::failure::Lasting;
 use crate::plan::applied::{Applied, Checked};
 use crate::plan::desired::Desired;
 use crate::plan::ingress_status::Decision;
@@ -31,20 +31,17 @@ const REQUEST: Duration = Duration::from_secs(2);
 const REPEAT: Duration = Duration::from_secs(10);
 /// The maximum number of writes before the plan is looked at again.
 const AT_ONCE: usize = 50;
-const NOT_PUBLISHED: &str = "NotPublished";
+/// The wait after a refusal that only an operator can end.
+const FORBIDDEN: Duration = Duration::from_secs(30);
+const NO_RIGHTS: &str =
+    "the account lacks rights for --publish-status, which manifests/publish-status.yaml has: ";
 
 type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
 /// The kind of a request, and its Service.
 type Id = (&'static str, ServiceKey);
 
-/// The last request of an [`Id`].
-#[derive(Clone, Debug)]
-struct Sent {
-    content: String,
-    /// True if it has to be tried again.
-    failed: bool,
-    not_before: Instant,
-}
+/// The content of the last request of an [`Id`], and when it may be sent again, if ever.
+type Sent = (String, Option<Instant>);
 
 pub(crate) struct Publisher {
     api: KubeApi,
@@ -53,7 +50,7 @@ pub(crate) struct Publisher {
     sent: BTreeMap<Id, Sent>,
     /// The Services with entries of another program.
     foreign: BTreeSet<ServiceKey>,
-    failing: Failing,
+    failing: BTreeMap<&'static str, Lasting>,
     backoff: Backoff,
 }
 
@@ -76,7 +73,7 @@ impl Publisher {
             addresses,
             sent: BTreeMap::new(),
             foreign: BTreeSet::new(),
-            failing: Failing::default(),
+            failing: BTreeMap::new(),
             backoff: Backoff::default(),
         })
     }
@@ -137,7 +134,7 @@ impl Publisher {
                 writes.push(self.event(key, &service.status.uid, why));
             }
         }
-        let (writes, mut is_left) = due(writes, &self.sent, Instant::now());
+        let mut is_left = keep_due(&mut writes, &self.sent, Instant::now());
         for write in writes {
             is_left |= !self.send(write).await;
         }
@@ -186,7 +183,7 @@ impl Publisher {
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name, "uid": uid,
             },
-            "type": "Warning", "reason": NOT_PUBLISHED, "message": why,
+            "type": "Warning", "reason": "NotPublished", "message": why,
             "source": {"component": "nodegate-haproxy"},
             "reportingComponent": "nodegate-haproxy", "reportingInstance": self.manager(),
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
@@ -208,9 +205,11 @@ impl Publisher {
         };
         sleep(PACE).await;
         let metrics = &self.shared.metrics;
-        let again = match answer {
+        // An Event is not posted twice.
+        let mut again = if is_event { None } else { Some(REPEAT) };
+        let is_done = match answer {
             Ok(_) => {
-                self.failing.succeeded(kind);
+                self.failing.remove(kind).as_mut().map(Lasting::end);
                 self.backoff.reset();
                 if !is_event {
                     let addresses = body.pointer("/status/loadBalancer/ingress").unwrap_or(&Value::Null);
@@ -218,42 +217,45 @@ impl Publisher {
                     metrics.status_writes.get_or_create(&[("kind", kind)]).inc();
                     tracing::info!(service, %addresses, "wrote the Service's status");
                 }
-                None
+                true
             }
             // It has changed, or is gone, and the watch says so soon; or another process has posted the Event.
             Err(error) if matches!(error.code(), Some(404 | 409)) => {
                 tracing::debug!(kind, service, %error, "not written");
-                None
+                true
             }
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 metrics.failed(kind);
                 tracing::warn!(kind, service, %error, "the API server rejects the write; leaving the object as it is");
-                None
+                true
             }
             Err(error) => {
                 metrics.failed(kind);
-                self.failing.failed(kind, &error);
                 // RBAC and admission may be a namespace's own, so others need not wait.
-                let wait = if error.code() == Some(403) { FORBIDDEN } else { self.backoff.wait() };
-                Some(wait)
+                let is_forbidden = error.code() == Some(403);
+                let (why, wait) =
+                    if is_forbidden { (NO_RIGHTS, FORBIDDEN) } else { ("", self.backoff.wait()) };
+                let lasting = self.failing.entry(kind).or_insert_with(|| {
+                    Lasting::new("can't write to the cluster; retrying", "writing to the cluster works again")
+                });
+                lasting.tell_of(&format!("{:?}", error.code()), &format!("{why}{error}"));
+                again = Some(wait);
+                false
             }
         };
-        let (failed, not_before) = (again.is_some(), Instant::now() + again.unwrap_or(REPEAT));
-        self.sent.insert(id, Sent { content, failed, not_before });
-        !failed
+        self.sent.insert(id, (content, again.map(|again| Instant::now() + again)));
+        is_done
     }
 }
 
-/// Returns the writes of one round, and true if others are left for later. An Event is not posted twice.
-fn due(mut writes: Vec<Write>, sent: &BTreeMap<Id, Sent>, now: Instant) -> (Vec<Write>, bool) {
-    let same =
-        |write: &Write| sent.get(&write.id).filter(|sent| sent.failed || sent.content == write.content);
-    writes.retain(|write| write.id.0 != "event" || same(write).is_none_or(|sent| sent.failed));
+/// Keeps the writes of one round. Returns true if others are left for later.
+fn keep_due(writes: &mut Vec<Write>, sent: &BTreeMap<Id, Sent>, now: Instant) -> bool {
+    let same = |write: &Write| sent.get(&write.id).filter(|(content, _)| *content == write.content);
+    writes.retain(|write| same(write).is_none_or(|(_, again)| again.is_some()));
     let left = writes.len();
-    writes.retain(|write| same(write).is_none_or(|sent| sent.not_before <= now));
+    writes.retain(|write| same(write).is_none_or(|(_, again)| again.is_some_and(|again| again <= now)));
     writes.truncate(AT_ONCE);
-    let is_left = left > writes.len();
-    (writes, is_left)
+    left > writes.len()
 }
 
 /// Returns the patch of a Service's status. It fails if the Service has changed since it was observed.
@@ -278,19 +280,21 @@ mod tests {
             Write { id, content: String::new(), body: Value::Null }
         };
         let (mut sent, now) = (BTreeMap::new(), Instant::now());
-        let last = |failed, not_before| Sent { content: String::new(), failed, not_before };
         for (count, left) in [(50, true), (50, true), (1, false), (0, false)] {
-            let (writes, is_left) = due((0..101).map(|number| write(number, "event")).collect(), &sent, now);
+            let mut writes: Vec<_> = (0..101).map(|number| write(number, "event")).collect();
+            let is_left = keep_due(&mut writes, &sent, now);
             assert_eq!((writes.len(), is_left), (count, left));
-            sent.extend(writes.into_iter().map(|write| (write.id, last(false, now))));
+            sent.extend(writes.into_iter().map(|write| (write.id, (String::new(), None))));
         }
         let later = now + Duration::from_secs(1);
-        for (kind, failed, counts) in
-            [("event", true, [0, 1]), ("event", false, [0, 0]), ("status", false, [0, 1])]
-        {
-            sent.insert(write(7, kind).id, last(failed, later));
-            let found = [now, later].map(|now| due(vec![write(7, kind)], &sent, now).0.len());
-            assert_eq!(found, counts, "{kind} {failed}");
+        for (again, counts) in [(Some(later), [(0, true), (1, false)]), (None, [(0, false); 2])] {
+            sent.insert(write(7, "event").id, (String::new(), again));
+            let found = [now, later].map(|now| {
+                let mut writes = vec![write(7, "event")];
+                let is_left = keep_due(&mut writes, &sent, now);
+                (writes.len(), is_left)
+            });
+            assert_eq!(found, counts, "{again:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the tasks share, and the answers of `/livez` and `/readyz`.
 
-use crate::plan::applied::{Applied, Checked, Passing};
+use crate::plan::applied::{Applied, Checked};
 use crate::plan::desired::Desired;
 use crate::run::args::Args;
 use prometheus_client::metrics::counter::Counter;
@@ -8,7 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch::{Sender, channel};
 use tokio::time::Instant;
@@ -55,8 +54,6 @@ type Kind = [(&'static str, &'static str); 1];
 pub(crate) struct HaproxyMetrics {
     pub(crate) reloads: Counter,
     pub(crate) failures: Family<Kind, Counter>,
-    pub(crate) passing: Gauge<f64, AtomicU64>,
-    pub(crate) held: Family<Kind, Gauge>,
     pub(crate) pending: Gauge,
     pub(crate) status_writes: Family<Kind, Counter>,
     pub(crate) status_foreign: Gauge,
@@ -65,11 +62,6 @@ pub(crate) struct HaproxyMetrics {
 impl HaproxyMetrics {
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&[("kind", kind)]).inc();
-    }
-
-    pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
-        let number = |passing: &Passing| passing.values().filter(|passes| **passes).map(|_| 1.0).sum();
-        self.passing.set(passing.map_or(f64::NAN, number));
     }
 }
 

@@ -23,37 +23,22 @@ fn changed_by_another(lab: &Lab) -> bool {
 
 /// Waits until the program says that HAProxy runs something else, and checks that a Service which appears then
 /// gets no status.
-async fn says_so(lab: &Lab, word: &str) {
-    let took = lab.until("/readyz says so", async || lab.page("/readyz").contains(word)).await;
+async fn says_so(lab: &Lab, service: &str) {
+    let took =
+        lab.until("/readyz says so", async || lab.page("/readyz").contains("another configuration")).await;
     assert!(took < SAYS_SO, "{took:?}");
     lab.until_metric("nodegate_haproxy_applied", 0.0).await;
     let before = writes(lab);
-    let service = lab.distinct(lab.service("late", ports::free(), &json!({}))).await;
-    lab.sim.apply(service).unwrap();
+    let late = lab.distinct(lab.service(service, ports::free(), &json!({}))).await;
+    lab.sim.apply(late).unwrap();
     lab.until("the change is seen", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!((writes(lab), ingress(lab, "late")), (before, Value::Null));
+    assert_eq!((writes(lab), ingress(lab, service)), (before, Value::Null));
     assert!(!lab.is_ready());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_haproxy_that_was_started_with_another_file_is_named() {
-    let mut lab = publishing(2, &[]).await;
-    let port = lab.publish().await;
-    let other = lab.dir.path().join("other.cfg");
-    std::fs::write(&other, other_configuration(ports::free())).unwrap();
-    lab.stop_haproxy();
-    lab.haproxy_arguments = vec!["-f".to_owned(), other.to_string_lossy().into_owned()];
-    lab.start_haproxy().await;
-    says_so(&lab, "another configuration").await;
-    lab.stop_haproxy();
-    lab.haproxy_arguments = Vec::new();
-    lab.start_haproxy().await;
-    lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() {
+async fn a_haproxy_that_runs_another_file_is_named_and_a_file_of_a_person_is_not_replaced() {
     let mut lab = publishing(2, &[]).await;
     let port = lab.publish().await;
     // An edit below the marker does not last.
@@ -70,11 +55,17 @@ async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced()
     std::fs::write(&beside, &by_hand).unwrap();
     std::fs::rename(&beside, &lab.config).unwrap();
     lab.ask_master("reload").await;
-    says_so(&lab, "another configuration").await;
+    says_so(&lab, "late").await;
     lab.until_logged("has no generated part").await;
     assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), by_hand, "it is not ours to replace");
     std::fs::remove_file(&lab.config).unwrap();
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
+
+    std::fs::write(&beside, &by_hand).unwrap();
+    lab.stop_haproxy();
+    lab.haproxy_arguments = vec!["-f".to_owned(), beside.to_string_lossy().into_owned()];
+    lab.start_haproxy().await;
+    says_so(&lab, "later").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

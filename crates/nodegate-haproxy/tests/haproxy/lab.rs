@@ -104,7 +104,9 @@ impl Lab {
     pub(crate) async fn start(&mut self, ports: &[u16]) {
         self.start_program();
         self.until("the file is written", async || self.config.exists()).await;
-        self.start_haproxy().await;
+        if self.haproxy.is_none() {
+            self.start_haproxy().await;
+        }
         for port in ports {
             self.until(&format!("port {port} answers"), async || get(*port).is_ok()).await;
         }

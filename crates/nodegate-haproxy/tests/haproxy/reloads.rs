@@ -1,7 +1,9 @@
 //! A change of the file is a reload: paced, proven, and without a lost request. A change of weights is none.
 
-use crate::lab::{Lab, local};
+use crate::lab::{Lab, TEMPLATE, get, local};
 use crate::servers::Traffic;
+use nodegate_testbed::network::ports;
+use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -92,21 +94,56 @@ async fn under_traffic(reloads: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_changes_is_a_few_reloads() {
+async fn bursts_of_services_are_a_few_reloads() {
+    bursts(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bursts_of_services_are_a_few_reloads_of_an_operator_s_haproxy() {
+    bursts(true).await;
+}
+
+/// Deletes, changes and creates Services faster than HAProxy may reload.
+async fn bursts(has_run_before: bool) {
+    let [own, web, ports @ ..]: [u16; 6] = std::array::from_fn(|_| ports::free());
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "2s";
-    let port = lab.publish().await;
-    let traffic = Traffic::start(port);
-    let before = lab.reloads().await;
+    let answer = "timeout client 5s\n  http-request return status 200";
+    let template = format!("{TEMPLATE}listen own\n  mode http\n  bind 127.0.0.1:{own}\n  {answer}\n");
+    std::fs::write(&lab.template, template).unwrap();
+    if has_run_before {
+        std::fs::copy(&lab.template, &lab.config).unwrap();
+        lab.start_haproxy().await;
+    }
+    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
+    lab.start(&[own, web]).await;
+    let mut services = Vec::new();
+    for port in ports {
+        services.push(lab.distinct(lab.service(&format!("burst-{port}"), port, &json!({}))).await);
+    }
+    let (traffic, before) = ([own, web].map(Traffic::start), lab.reloads().await);
     let began = std::time::Instant::now();
-    for round in 0..200_u64 {
-        lab.change(round);
+    for round in 0..100_usize {
+        for (index, service) in services.iter_mut().enumerate() {
+            let name = service["metadata"]["name"].as_str().unwrap().to_owned();
+            if (round + index).is_multiple_of(4) {
+                lab.sim.delete("services", "default", &name);
+            } else {
+                let balance = ["roundrobin", "leastconn", "random"][round % 3];
+                service["metadata"]["annotations"]["nodegate.io/haproxy-balance"] = json!(balance);
+                lab.sim.apply(service.clone()).unwrap();
+            }
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let is_applied = async || std::fs::read_to_string(&lab.config).unwrap().contains("balance leastconn");
-    lab.until("the last one is applied", is_applied).await;
+    // The last round has deleted the second one.
+    let answer = || ports.map(|port| get(port).is_ok());
+    lab.until("those that are left are served", async || answer() == [true, false, true, true]).await;
     lab.until_metric("nodegate_haproxy_pending", 0.0).await;
     let (took, made) = (began.elapsed(), lab.reloads().await - before);
     assert!(made <= 2 + took.as_secs() / 2, "{made} reloads in {took:?}\n{}", lab.log());
-    traffic.none_lost(&lab);
+    eprintln!("400 changes of four Services in bursts, {made} reloads: 0 lost");
+    for traffic in traffic {
+        traffic.none_lost(&lab);
+    }
 }

@@ -114,7 +114,7 @@ async fn a_status_goes_with_its_service_and_those_of_others_stay() {
     lab.until_logged("leaving it alone").await;
     lab.until_metric("nodegate_haproxy_status_foreign", 1.0).await;
 
-    kubectl(&lab, &["annotate", "service", "web", "others", "nodegate.io/haproxy-ignore=true"]);
+    kubectl(&lab, &["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
     until_ingress(&lab, "web", &Value::Null).await;
     lab.until("the port is closed", async || get(port).is_err()).await;
     a_while(&lab).await;
@@ -139,7 +139,7 @@ async fn events_say_why_a_service_is_not_published() {
     late["spec"]["ports"][0]["port"] = json!(port);
     late["metadata"]["creationTimestamp"] = json!("2099-01-01T00:00:00Z");
     lab.sim.apply(late).unwrap();
-    let (ignored, _) = another(&lab, "ignored", &json!({"nodegate.io/haproxy-ignore": "true"})).await;
+    let (ignored, _) = another(&lab, "ignored", &json!({"nodegate.io/haproxy-publish": "false"})).await;
     lab.sim.apply(ignored).unwrap();
     let event = lab.got("an Event", async || events(&lab).pop()).await;
     let why = event["message"].as_str().unwrap();
