@@ -64,6 +64,8 @@ struct CheckBody<'a> {
     name: &'a str,
     passed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    kept: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     stale: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unconfirmed: bool,
@@ -105,6 +107,7 @@ impl<'a> CheckBody<'a> {
         Self {
             name: &report.name,
             passed: report.outcome.passed(),
+            kept: report.kept,
             stale: report.stale,
             unconfirmed: report.unconfirmed,
             reason: report.outcome.reason().map(Reason::as_str),
@@ -151,6 +154,11 @@ mod tests {
         assert_eq!(
             Reply::render(&[cut_off], None).body,
             r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#
+        );
+        let kept = CheckReport { kept: true, ..report("node_ready", Outcome::Pass, true) };
+        assert_eq!(
+            Reply::render(&[kept], None).body,
+            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"kept":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
         );
     }
 

@@ -14,6 +14,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn summary() -> DrainSummary {
     DrainSummary {
+        kept: None,
+        was_kept: false,
         node: Some("n1".to_owned()),
         uid: Some("u1".to_owned()),
         start_id: "s".to_owned(),

@@ -67,6 +67,8 @@ impl StateCollector {
         )?;
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
         gauge(encoder, "unconfirmed", help, [alone(u64::from(self.reader.board.unconfirmed(now)))])?;
+        let help = "1 while the node stays in the pool although it is cordoned, because too many others are drained.";
+        gauge(encoder, "kept", help, [alone(u64::from(self.reader.board.kept(now).is_some()))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.reader.board.kubelet_unreachable(now).is_some());
