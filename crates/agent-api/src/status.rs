@@ -8,7 +8,8 @@ use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::saved_facts::FACTS_FORMAT;
 use nodegate_readiness::{
-    Begins, Board, CheckId, Flip, HostSignals, LastKnown, Moment, NodeFacts, PendingNotReady, Reason, Verdict,
+    Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, Moment, NodeFacts, PendingNotReady,
+    Reason, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -48,6 +49,12 @@ pub struct Status {
     /// True if the verdict follows the node's own kubelet, against a `Ready=Unknown` of the API.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unconfirmed: bool,
+    /// Why the node is in the pool although it is cordoned: too many others are drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+    /// True if it was, and the cordon takes it out now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_kept: bool,
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u64>,
@@ -176,6 +183,8 @@ impl Status {
             },
             last_known: board.last_known(now).filter(|_| configured),
             unconfirmed: configured && board.unconfirmed(now),
+            kept: board.kept(now).filter(|_| configured),
+            was_kept: published.state.cordon == Cordon::Granted { was_kept: true },
             leaves_in_ms: board.leaves_at(now).map(|at| millis(at.since(now))),
             not_ready_pending: board.not_ready_pending(now),
             host: published.state.host,

@@ -3,7 +3,7 @@
 use crate::drain::{ServiceStatus, WaitingFor};
 use crate::status::Status;
 use nodegate_readiness::probers::AckSettings;
-use nodegate_readiness::{HostSignals, Verdict};
+use nodegate_readiness::{HostSignals, Kept, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// The maximum size of the JSON, in bytes.
@@ -30,6 +30,12 @@ pub struct DrainSummary {
     pub since_ms: u64,
     /// True if the verdict may be a guess.
     pub stale: bool,
+    /// Why the node is in the pool although it is cordoned: too many others are drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+    /// True if it was, and the cordon takes it out now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_kept: bool,
     /// True if every regular prober has acknowledged that the node is out.
     pub acknowledged: Option<bool>,
     /// True if every regular prober has acknowledged that the node is ready.
@@ -74,6 +80,8 @@ impl DrainSummary {
             verdict: service.map(is_out).or(status.verdict),
             since_ms: drain.since_ms,
             stale: service.map_or_else(|| status.is_based_on_stale_cache(), |service| service.stale),
+            kept: status.kept.clone().map(|kept| Kept { first: cut(&kept.first, LENGTH), ..kept }),
+            was_kept: status.was_kept,
             acknowledged: drain.acknowledged,
             acknowledged_ready: drain.acknowledged_ready,
             released: drain.released,

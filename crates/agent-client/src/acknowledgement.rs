@@ -1,5 +1,6 @@
 //! Sentences about an acknowledgement: what is missing, and why it is not known.
 
+use crate::sentence;
 use nodegate_agent_api::{
     DrainStatus, Goal, ProberRecord, ServiceStatus, Standing, Status, Traffic, WaitState,
 };
@@ -123,6 +124,7 @@ pub fn wait(
             "a ready endpoint of the Service remains on this node".to_owned()
         }
         WaitState::InService => "the node is not going out".to_owned(),
+        WaitState::Kept => status.kept.as_ref().map(sentence::kept).unwrap_or_default(),
         WaitState::OutForLong => {
             format!("the node has been NotReady for {}", Age::from(not_ready_for.unwrap_or_default()))
         }

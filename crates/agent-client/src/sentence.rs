@@ -1,11 +1,12 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
 use nodegate_agent_api::{ServiceStatus, Status};
+use nodegate_program::sanitize_short;
 use nodegate_readiness::answer::{CheckBody, HealthBody};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::rules::CACHE_STALE;
-use nodegate_readiness::{Age, HostSignals, LastKnown, Reason, Verdict};
+use nodegate_readiness::{Age, HostSignals, Kept, LastKnown, Reason, Verdict};
 
 /// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
 const MEANINGS: [(&str, &str); 13] = [
@@ -23,6 +24,9 @@ const MEANINGS: [(&str, &str); 13] = [
     (NODE_SHUTDOWN, "the host is going down"),
     (CACHE_STALE, "the API server is not heard"),
 ];
+
+/// The longest name of a Node that an API server accepts.
+const LONGEST_NAME: usize = 253;
 
 /// The meaning of `unconfirmed`.
 pub const UNCONFIRMED: &str =
@@ -78,11 +82,24 @@ pub fn shutdown(host: HostSignals) -> String {
     }
 }
 
+/// Says why a cordoned node is in the pool.
+pub fn kept(kept: &Kept) -> String {
+    let Kept { drained, nodes, max_drained, first } = kept;
+    let are = if *drained == 1 { "is" } else { "are" };
+    let first = sanitize_short(first, LONGEST_NAME);
+    format!(
+        "kept in the pool: {drained} of {nodes} nodes {are} drained (--max-drained {max_drained}), {first} for longest"
+    )
+}
+
 /// Returns the reason of the verdict.
 pub fn why(status: &Status) -> String {
     let (verdict, reason) = match (status.verdict, &status.reason) {
         (None, _) => return status.error.as_deref().unwrap_or("no verdict").to_owned(),
-        (Some(Verdict::Ready), _) => return "may get new traffic".to_owned(),
+        (Some(Verdict::Ready), _) => {
+            let cordoned = status.kept.as_ref().map(|why| format!(": cordoned, but {}", kept(why)));
+            return "may get new traffic".to_owned() + &cordoned.unwrap_or_default();
+        }
         (Some(verdict), None) => return verdict.title().to_owned(),
         (Some(verdict), Some(reason)) => (verdict, reason),
     };

@@ -38,7 +38,8 @@ pub struct WaitSettings {
 /// The longest wait.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct WaitTimeout {
-    /// Longest time to wait for balancers; if not set, 2 min, or as long as the slowest one needs
+    /// Longest time to wait; if not set, 2 min, or as long as the slowest balancer needs, from when --max-drained of the
+    /// agents no longer keeps the node in the pool
     #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
     pub timeout: Option<Duration>,
 }
@@ -81,6 +82,8 @@ pub struct Waiting {
     timeout: Option<Duration>,
     /// The longest time that an answer has asked for.
     needed: Duration,
+    /// The time until which the node was kept in the pool. Without a timeout, its turn comes first.
+    kept_until: Duration,
     has_answered: bool,
     /// The last word on each prober.
     probers: BTreeMap<(String, String), &'static str>,
@@ -91,8 +94,8 @@ pub struct Waiting {
 impl Waiting {
     /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
     pub fn new(goal: Goal, timeout: WaitTimeout) -> Self {
-        let (needed, has_answered, probers, kind) = Default::default();
-        Self { goal, timeout: timeout.timeout, needed, has_answered, probers, kind }
+        let (needed, kept_until, has_answered, probers, kind) = Default::default();
+        Self { goal, timeout: timeout.timeout, needed, kept_until, has_answered, probers, kind }
     }
 
     /// Returns the path of one request. Its answer comes when the wait is over, and after a second at the latest.
@@ -117,13 +120,19 @@ impl Waiting {
                 (WaitState::NotKnown, words)
             }
         };
-        let is_late = elapsed >= self.timeout.unwrap_or(self.needed.max(AT_LEAST));
+        if state == WaitState::Kept {
+            self.kept_until = elapsed;
+        }
+        let least = self.kept_until.saturating_add(self.needed.max(AT_LEAST));
+        let is_late = elapsed >= self.timeout.unwrap_or(least);
         let is_silent = !self.has_answered && elapsed >= FIRST_ANSWER_WITHIN;
         let ended = match state {
             WaitState::Reached | WaitState::OutForLong => Some(WaitEnd::Reached),
             WaitState::NoProbers | WaitState::NotCounted => Some(WaitEnd::NotKnown),
             WaitState::NotKnown => (is_late || is_silent).then_some(WaitEnd::NotKnown),
-            WaitState::InService | WaitState::Waiting => is_late.then_some(WaitEnd::TimedOut),
+            WaitState::InService | WaitState::Kept | WaitState::Waiting => {
+                is_late.then_some(WaitEnd::TimedOut)
+            }
         };
         let (goal, after) = (self.goal.as_str(), Age::from(elapsed));
         lines.extend(ended.map(|ended| match (ended, state) {
@@ -162,7 +171,7 @@ impl Waiting {
             }
             // Each prober has a line of its own.
             WaitState::Waiting if !reply.drain.waiting_for.is_empty() => {}
-            WaitState::Waiting | WaitState::InService => {
+            WaitState::Waiting | WaitState::InService | WaitState::Kept => {
                 self.report(reply.state, "", reply.why.clone(), lines);
             }
             _ => {}

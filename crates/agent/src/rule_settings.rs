@@ -1,7 +1,7 @@
 //! The settings of the readiness rules; the core has no clap. `args` flattens them.
 
 use nodegate_program::{choice, duration, shown};
-use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy};
+use nodegate_readiness::{ConditionRules, DrainSignals, MaxDrained, OnStale, OnUnknown, Policy};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -62,6 +62,22 @@ pub(crate) struct PolicyArgs {
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     drain_on: DrainSignals,
 
+    /// Largest share of the nodes that a cordon takes out of the pool at a time, rounded down, at least one: further
+    /// cordoned nodes stay in the pool until their turn comes, in the order of their cordons. 100% is no limit
+    #[arg(long, env = "NODEGATE_MAX_DRAINED", value_name = "PERCENT", default_value_t = MaxDrained::OFF)]
+    max_drained: MaxDrained,
+
+    /// Label selector of the nodes that share --max-drained, such as pool=web; without it, all nodes that the label
+    /// node.kubernetes.io/exclude-from-external-load-balancers does not exclude
+    #[arg(
+        long,
+        env = "NODEGATE_POOL_SELECTOR",
+        value_name = "SELECTOR",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pool_selector: String,
+
     /// Node conditions that fail `custom_conditions`: TYPE fails when True, TYPE=STATUS when it has that
     /// status
     #[arg(long, env = "NODEGATE_CONDITIONS", value_name = "LIST", default_value_t)]
@@ -77,6 +93,8 @@ impl PolicyArgs {
             unknown_after: self.unknown_after,
             not_ready_after: self.not_ready_after,
             drain_on: self.drain_on,
+            max_drained: self.max_drained,
+            pool_selector: self.pool_selector,
             conditions: self.conditions,
         }
     }

@@ -2,7 +2,7 @@
 //! off from the API server and for a `Ready=False` that does not count yet. No answer depends on this task; requests read the freshness themselves.
 
 use nodegate_agent_client::hints::kubelet_unreachable;
-use nodegate_agent_client::sentence::last_known;
+use nodegate_agent_client::sentence::{self, last_known};
 use nodegate_program::Episode;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
@@ -19,7 +19,7 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let (mut stale, mut cut_off, mut pending) = (Episode::default(), Episode::default(), Episode::default());
+    let (mut stale, mut cut_off, mut pending, mut kept) = <(Episode, Episode, Episode, Episode)>::default();
     let wake = Arc::new(Notify::new());
     let on_pending = wake.clone();
     let _ = board.on_pending.set(Box::new(move |()| on_pending.notify_one()));
@@ -37,6 +37,7 @@ pub(crate) async fn run(
             log_staleness(&board, &mut stale, now);
             log_cut_off(&board, &mut cut_off, now);
             log_pending(&board, &mut pending, now);
+            log_kept(&board, &mut kept, now);
             log_unreachable(&board, &mut unreachable, now);
         }
         let look_often = stale.is_on() || cut_off.is_on() || pending.is_on();
@@ -107,6 +108,15 @@ fn log_pending(board: &Board, episode: &mut Episode, now: Moment) {
     };
     observe(episode, pending.is_some(), now, warn, |not_ready_for_s| {
         tracing::info!(not_ready_for_s, "the verdict follows the Ready condition again");
+    });
+}
+
+/// Logs a cordoned Node that is in the pool because too many others are drained.
+fn log_kept(board: &Board, episode: &mut Episode, now: Moment) {
+    let kept = board.kept(now);
+    let warn = || tracing::warn!("{}", kept.as_ref().map(sentence::kept).unwrap_or_default());
+    observe(episode, kept.is_some(), now, warn, |kept_for_s| {
+        tracing::info!(kept_for_s, "the node is no longer kept in the pool");
     });
 }
 

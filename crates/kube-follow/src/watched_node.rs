@@ -83,6 +83,7 @@ impl WatchedNode {
             uid: self.metadata.uid.clone().filter(|uid| !uid.is_empty()).map(clean),
             conditions: conditions.map(ApiCondition::to_condition).collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),
+            kept: None,
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),

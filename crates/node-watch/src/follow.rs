@@ -17,6 +17,7 @@ use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch::Sender;
 
 /// The timeout of a first list; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,10 +44,12 @@ pub(crate) async fn node(
     driver: Arc<Driver>,
     no_client: impl Fn(),
     first_list: FirstList,
+    cordons: Sender<Option<String>>,
 ) {
     let link = &driver.link;
     let (first_list, held) = (Some(first_list), NodeVersion::Unknown);
-    let mut follower = Follower::new(watch, driver.clone(), OwnNode { watch, first_list, held, link });
+    let mut follower =
+        Follower::new(watch, driver.clone(), OwnNode { watch, first_list, held, link, cordons });
     loop {
         let ended = match link.next(driver.clone()).await {
             Ok(client) => {
@@ -64,7 +67,7 @@ pub(crate) async fn node(
 }
 
 /// Returns the wait, give or take a tenth.
-fn around(wait: Duration) -> Duration {
+pub(crate) fn around(wait: Duration) -> Duration {
     wait.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
@@ -202,11 +205,12 @@ impl<'a, F: Followed> Follower<'a, F> {
                     return self.driver.step(Input::Changed(outdated));
                 }
                 writer.apply_watcher_event(&event);
+                let listed = matches!(event, Event::InitDone);
                 // The facts are stored first, then the proof of them.
                 let node = match &event {
                     Event::Init | Event::InitApply(_) => return,
                     Event::Apply(_) | Event::Delete(_) | Event::InitDone => {
-                        self.followed.changed(&store.state())
+                        self.followed.changed(&store.state(), listed)
                     }
                 };
                 if let Event::Apply(object) = &event
@@ -214,7 +218,6 @@ impl<'a, F: Followed> Follower<'a, F> {
                 {
                     self.driver.step(Input::Renewed { at, every, wall: nodegate_clock::wall() });
                 }
-                let listed = matches!(event, Event::InitDone);
                 match (node, self.stream) {
                     (Some(node), _) if listed => self.driver.step(Input::Listed { asked_at, node }),
                     (Some(node), _) => self.driver.step(Input::Changed(node)),

@@ -9,8 +9,10 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{Node, ServiceName};
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -25,8 +27,8 @@ pub(crate) trait Followed {
     fn api(&self, client: Client) -> Api<Self::Object>;
     /// Returns the selection of the objects.
     fn selected(&self) -> watcher::Config;
-    /// Takes all present objects. If it is the Node, returns its version.
-    fn changed(&mut self, objects: &[Arc<Self::Object>]) -> Option<NodeVersion>;
+    /// Takes all present objects, after a list if `listed` is true. If it is the Node, returns its version.
+    fn changed(&mut self, objects: &[Arc<Self::Object>], listed: bool) -> Option<NodeVersion>;
     /// Returns the version of an object in an event if it is older than the held one, and must be ignored.
     fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
         None
@@ -57,6 +59,8 @@ pub(crate) struct OwnNode<'a> {
     /// The last version of the Node from the watch.
     pub(crate) held: NodeVersion,
     pub(crate) link: &'a Link,
+    /// Tells of each cordon that begins, with its revision if it came as an event, and of its end.
+    pub(crate) cordons: Sender<Option<String>>,
 }
 
 impl Followed for OwnNode<'_> {
@@ -75,10 +79,16 @@ impl Followed for OwnNode<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&mut self, nodes: &[Arc<WatchedNode>]) -> Option<NodeVersion> {
+    fn changed(&mut self, nodes: &[Arc<WatchedNode>], listed: bool) -> Option<NodeVersion> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
+        let cordon = || discriminant(&self.watch.board.published().state.cordon);
+        let before = cordon();
         self.watch.board.set_node(facts, self.watch.now(), nodegate_clock::wall());
+        if cordon() != before {
+            let revision = node.and_then(|node| node.metadata.resource_version.clone());
+            self.cordons.send_replace(revision.filter(|_| !listed));
+        }
         self.held = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
         Some(self.held.clone())
     }
@@ -114,7 +124,7 @@ impl Followed for OwnLease<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&mut self, _: &[Arc<WatchedLease>]) -> Option<NodeVersion> {
+    fn changed(&mut self, _: &[Arc<WatchedLease>], _: bool) -> Option<NodeVersion> {
         None
     }
 
@@ -149,7 +159,7 @@ impl Followed for ServiceSlices<'_> {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name))
     }
 
-    fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeVersion> {
+    fn changed(&mut self, slices: &[Arc<WatchedSlice>], _: bool) -> Option<NodeVersion> {
         let count = local_endpoints(slices.iter().map(AsRef::as_ref), &self.watch.node_name);
         self.watch.board.set_service(self.index, count, self.watch.now(), nodegate_clock::wall());
         None

@@ -5,6 +5,7 @@
 //! what counts as proof of a current cache, and how to act without proof. Its driver queries the API server
 //! for it. The results go to the [`Board`] as facts.
 
+mod cordon_judge;
 mod driver;
 mod follow;
 mod followed;
@@ -133,8 +134,10 @@ impl NodeWatch {
             Follower::new(&self, driver.clone(), slices).follow()
         });
         let services: Vec<_> = services.collect();
-        let node = follow::node(&self, driver, no_client, first_list);
+        let (cordons, seen) = watch::channel(None);
+        let judge = cordon_judge::run(&self, &driver, seen);
+        let node = follow::node(&self, driver.clone(), no_client, first_list, cordons);
         // Biased: the order in which the streams are polled does not depend on how often they were.
-        tokio::join!(biased; node, lease, drive, join_all(services));
+        tokio::join!(biased; node, lease, drive, judge, join_all(services));
     }
 }

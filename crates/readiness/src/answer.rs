@@ -70,6 +70,9 @@ pub struct CheckBody<'a> {
     pub name: Cow<'a, str>,
     /// True if it passes.
     pub passed: bool,
+    /// True if it passes although the node is cordoned: too many others are drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// True if it rests on a cache that is stale.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
@@ -115,6 +118,7 @@ impl<'a> CheckBody<'a> {
         Self {
             name: (&report.name).into(),
             passed: report.outcome.passed(),
+            kept: report.kept,
             stale: report.stale,
             unconfirmed: report.unconfirmed,
             reason: report.outcome.reason().map(Cow::Borrowed),
@@ -161,6 +165,11 @@ mod tests {
         assert_eq!(
             Reply::render(&[cut_off], None).body,
             r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#
+        );
+        let kept = CheckReport { kept: true, ..report("node_ready", Outcome::Pass, true) };
+        assert_eq!(
+            Reply::render(&[kept], None).body,
+            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"kept":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
         );
     }
 

@@ -15,6 +15,7 @@ pub use view::BoardView;
 use self::published::Rendered;
 use crate::answer::{Answer, Reply};
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Verdict, verdict};
+use crate::drain_budget::Kept;
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::host_signals::HostSignals;
@@ -288,6 +289,11 @@ impl Board {
     /// Records the Node as the watch reported it.
     pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
         self.change(now, wall, |state| state.set_node(node, &self.policy, now, wall));
+    }
+
+    /// Records whether the cordon of the Node is granted, or why the node is kept, if that is not settled.
+    pub fn judge_cordon(&self, kept: Option<Kept>, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| state.judge_cordon(kept));
     }
 
     /// Records the result of a local check; `None` if the check stopped running.

@@ -106,6 +106,8 @@ pub struct CheckReport {
     pub stale: bool,
     /// True if the node's own kubelet overrules a `Ready=Unknown` of the API.
     pub unconfirmed: bool,
+    /// True if the Node is cordoned, and passes because too many others are drained.
+    pub kept: bool,
     /// The duration of the last background run; zero for checks from memory.
     pub duration: Duration,
     /// The time from which this report must not be given any more; `None` if it does not expire by itself.
@@ -116,7 +118,8 @@ impl CheckReport {
     /// Returns a check that answers from memory.
     pub fn from_memory(name: &str, outcome: Outcome, stale: bool) -> Self {
         let name = name.to_owned();
-        Self { name, outcome, stale, unconfirmed: false, duration: Duration::ZERO, expires: None }
+        let (unconfirmed, kept, duration, expires) = (false, false, Duration::ZERO, None);
+        Self { name, outcome, stale, unconfirmed, kept, duration, expires }
     }
 }
 

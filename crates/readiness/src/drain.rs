@@ -73,7 +73,9 @@ impl DrainSignal {
     /// Returns the reason of this signal if `facts` carry it.
     fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         match self {
-            Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
+            Self::Unschedulable => {
+                (facts.unschedulable && facts.kept.is_none()).then(|| Reason::new("Unschedulable"))
+            }
             Self::Deleting => facts.deleting.then(|| Reason::new("Deleting")),
             Self::Keyed(Kind::Taint, pattern) => {
                 let is = |taint: &&Taint| pattern.is(&taint.key, &taint.value, &taint.effect);
@@ -208,6 +210,11 @@ impl DrainSignals {
     /// Returns the reasons of all signals that `facts` carry.
     pub(crate) fn reasons(&self, facts: &NodeFacts) -> Vec<Reason> {
         self.signals.iter().filter_map(|signal| signal.reason(facts)).collect()
+    }
+
+    /// Returns true if a cordon is one of the signals.
+    pub(crate) fn name_cordons(&self) -> bool {
+        self.signals.contains(&DrainSignal::Unschedulable)
     }
 
     /// Returns the signals without the exclusion label.

@@ -1,6 +1,7 @@
 //! The facts of the Node, as plain data. kube-follow converts Kubernetes' types to these.
 
 use crate::bad_value::of_word;
+use crate::drain_budget::Kept;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,6 +55,9 @@ pub struct NodeFacts {
     pub conditions: Vec<Condition>,
     /// `spec.unschedulable`, set by `kubectl cordon`.
     pub unschedulable: bool,
+    /// Why the cordon does not take the node out yet (`--max-drained`); `None` if it does. No Node of the API has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// The taints in the Node's `spec`.

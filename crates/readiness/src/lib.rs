@@ -9,6 +9,7 @@ pub mod check;
 pub mod conditions;
 pub mod damper;
 pub mod drain;
+pub mod drain_budget;
 pub mod facts;
 pub mod flips;
 pub mod host_signals;
@@ -31,6 +32,7 @@ pub use check::{Begins, Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verd
 pub use conditions::{ConditionRule, ConditionRules};
 pub use damper::Damper;
 pub use drain::{DrainSignals, EXCLUDE_LABEL};
+pub use drain_budget::{Cordon, CordonedNode, CordonsBefore, Kept, MaxDrained};
 pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts, Taint, UnreachableTaint};
 pub use flips::Flip;
 pub use host_signals::HostSignals;

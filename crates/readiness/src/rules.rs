@@ -3,6 +3,7 @@
 use crate::check::Outcome;
 use crate::conditions::ConditionRules;
 use crate::drain::DrainSignals;
+use crate::drain_budget::MaxDrained;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::reason::Reason;
 use crate::service::NO_LOCAL_ENDPOINTS;
@@ -26,6 +27,10 @@ pub struct Policy {
     pub not_ready_after: Duration,
     /// The signals that drain.
     pub drain_on: DrainSignals,
+    /// The largest share of the nodes that a cordon may take out at a time.
+    pub max_drained: MaxDrained,
+    /// The labels of the Nodes that share this budget; empty for all.
+    pub pool_selector: String,
     /// The conditions that fail `custom_conditions`.
     pub conditions: ConditionRules,
 }
@@ -39,6 +44,8 @@ impl Default for Policy {
             unknown_after: Duration::from_mins(5),
             not_ready_after: Duration::ZERO,
             drain_on: DrainSignals::default(),
+            max_drained: MaxDrained::OFF,
+            pool_selector: String::new(),
             conditions: ConditionRules::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! The whole state at one moment, and the reports that follow from it.
 
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome};
+use crate::drain_budget::{Cordon, Kept};
 use crate::facts::Node;
 use crate::host_signals::HostSignals;
 use crate::moment::Moment;
@@ -15,6 +16,8 @@ use std::time::{Duration, SystemTime};
 pub struct State {
     /// The Node as the watch last reported it.
     pub node: Node,
+    /// What its cordon means.
+    pub cordon: Cordon,
     /// The last result of each local check, by its index in the catalog; `None` while it does not run.
     pub local: Vec<Option<LocalResult>>,
     /// The watched Services, by their index in the catalog.
@@ -68,12 +71,14 @@ impl State {
                     return CheckReport::from_memory(name, outcome, false);
                 }
                 let report = from_memory(policy.node_ready(&self.node, stale));
-                match self.overruled(catalog, policy, now).filter(|_| !stale) {
+                let report = match self.overruled(catalog, policy, now).filter(|_| !stale) {
                     Some((outcome, unconfirmed, until)) => {
                         CheckReport { outcome, unconfirmed, expires: Some(until), ..report }
                     }
                     None => report,
-                }
+                };
+                let is_kept = self.node.facts().is_some_and(|facts| facts.kept.is_some());
+                CheckReport { kept: is_kept && report.outcome.passed(), ..report }
             }
             CheckId::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
             CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
@@ -120,13 +125,22 @@ impl State {
         now: Moment,
         wall: SystemTime,
     ) -> bool {
+        let cordon = std::mem::take(&mut self.cordon);
         if let Node::Present(facts) = &mut node {
             policy.drain_on.drop_annotations(facts);
+            self.cordon = cordon.after(&self.node, facts, policy);
         }
         let changed = self.node != node;
         self.ready = self.ready.after(&self.node, &node, policy, now, wall);
         self.node = node;
         changed
+    }
+
+    /// Sets what the cordon of the Node means, if that is not settled; returns true if it changed.
+    pub(crate) fn judge_cordon(&mut self, kept: Option<Kept>) -> bool {
+        let Node::Present(facts) = &mut self.node else { return false };
+        let judged = self.cordon.judged(kept, facts).filter(|judged| *judged != self.cordon);
+        judged.map(|judged| self.cordon = judged).is_some()
     }
 
     fn local_report(&self, name: &str, id: CheckId, now: Moment) -> CheckReport {

@@ -205,7 +205,10 @@ impl Reading {
         match service {
             None => {
                 let sessions = acknowledgement::sessions(self.status.drain.traffic.as_ref());
-                WaitState::of(goal, &self.node, sessions, self.not_ready_for)
+                match WaitState::of(goal, &self.node, sessions, self.not_ready_for) {
+                    WaitState::InService if self.status.kept.is_some() => WaitState::Kept,
+                    state => state,
+                }
             }
             // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
             Some(index) => self.judged(index).map_or(WaitState::NotKnown, |(_, judged)| {

@@ -52,7 +52,7 @@ fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
         "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m", "notReadyAfter": "10s",
-        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "shutdownGrace": "1m30s",
+        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "shutdownGrace": "1m30s", "maxDrained": "20%", "poolSelector": "pool=web",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
         "checkSettings": ["apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
@@ -102,7 +102,7 @@ pub(super) fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
 
 #[test]
 fn an_empty_value_keeps_the_agents_default() {
-    let empty = json!({"settings": {"onStale": ""}});
+    let empty = json!({"settings": {"onStale": "", "maxDrained": ""}});
     let names: Vec<_> = variables(&template(&empty).unwrap()).into_keys().collect();
     assert_eq!(names, ["NODEGATE_STATE_DIR", "NODE_NAME"]);
 }
@@ -119,6 +119,7 @@ const REFUSED: &str = r#"
 {"settings": {"metricsAddr": "25004"}} => at '/settings/metricsAddr': '25004' does not match pattern
 {"settings": {"hostRoot": "/host"}} => at '/settings': additional properties 'hostRoot' not allowed
 {"settings": {"drainOn": ["cordon"]}} => at '/settings/drainOn/0': 'cordon' does not match pattern
+{"settings": {"maxDrained": "0%"}} => at '/settings/maxDrained': '0%' does not match pattern
 {"image": {"digest": "latest"}} => at '/image/digest': 'latest' does not match pattern
 {"image": {"repository": "a@sha256:b"}} => at '/image/repository': 'a@sha256:b' does not match pattern
 {"services": {"rbac": "all"}} => at '/services/rbac': value must be one of 'namespaces', 'cluster', 'none'

@@ -15,7 +15,7 @@ pub(crate) use startup::wait;
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;
-use nodegate_readiness::{Age, Board, LastFacts, Node, Predecessor, Timeline};
+use nodegate_readiness::{Age, Board, Cordon, LastFacts, Node, Predecessor, Timeline};
 use nodegate_server::App;
 use std::future::Future;
 use std::path::PathBuf;
@@ -46,8 +46,8 @@ pub trait LastKnownSources {
 pub(crate) type Seen = Option<(LastFacts, Instant)>;
 
 /// Takes over what the agents before this one knew: the probers, which the acknowledgement would otherwise need 90 s
-/// to learn, a `Ready=False` that has not lasted for `--not-ready-after` yet, and the last known facts if the API
-/// server has not answered. Must run right before the ports open: until then a predecessor may still learn more, and
+/// to learn, a `Ready=False` that has not lasted for `--not-ready-after` yet, whether a cordon takes the node out, and
+/// the last known facts if the API server has not answered. Must run right before the ports open: until then a predecessor may still learn more, and
 /// this agent's own listener would hide it.
 pub(crate) async fn take_over(
     sources: &impl LastKnownSources,
@@ -58,7 +58,9 @@ pub(crate) async fn take_over(
 ) {
     let Some(node) = board.node_name() else { return };
     let needs_facts = board.published().state.node == Node::Unknown;
-    let recorded = async { if needs_facts { sources.recorded(node).await } else { Ok(None) } };
+    let is_open = matches!(board.published().state.cordon, Cordon::Unjudged { .. } | Cordon::Kept(_));
+    let needs_record = needs_facts || is_open;
+    let recorded = async { if needs_record { sources.recorded(node).await } else { Ok(None) } };
     let (predecessor, recorded) = tokio::join!(sources.predecessor(node), recorded);
     let predecessor = usable("predecessor", predecessor);
     let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
@@ -75,7 +77,7 @@ pub(crate) async fn take_over(
         ("state-dir", usable("state-dir", recorded).and_then(|before| before.facts)),
     ];
     let known = found.into_iter().filter_map(|(from, facts)| Some((from, facts?)));
-    if let Some((from, last)) = known.min_by_key(|(_, last)| last.age).filter(|_| needs_facts) {
+    if let Some((from, last)) = known.min_by_key(|(_, last)| last.age) {
         let age = Age::from(last.age);
         if board.take_over(last, now, wall) {
             let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));

@@ -179,6 +179,8 @@ impl Why {
     pub(crate) const SESSIONS: Self = Self("sessions");
     /// The agent does not say yet that the node is going out.
     pub(crate) const NOT_OUT: Self = Self("not_out");
+    /// Too many other nodes are drained: the agent keeps this one in the pool.
+    pub(crate) const KEPT: Self = Self("kept");
     /// The agent says that the node is ready, and is fresh.
     pub(crate) const MISMATCH: Self = Self("mismatch");
     /// No load balancer asks this agent, or fewer than demanded.

@@ -2,6 +2,7 @@
 
 use super::case::{AgentReply, Answer, Decision, Drain, EvictWhen, HoldMode, Limits, PodView, Why};
 use nodegate_agent_api::DrainSummary;
+use nodegate_agent_client::sentence;
 use nodegate_program::sanitize_short;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{NO_PROBERS, TOO_FEW};
@@ -45,7 +46,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
         Judgement::GoOn(decision) => return decision,
     };
     let age = age(drain);
-    if age > limits.max_hold {
+    // Its hold begins when its turn has come.
+    if age > limits.max_hold && why != Why::KEPT {
         let held = format!("; the drain is older than {:?}: evicting anyway", limits.max_hold);
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
@@ -107,6 +109,9 @@ fn judge_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> 
     if summary.stale {
         return Judgement::unknown(Why::STALE, "the agent's cache is stale");
     }
+    if let Some(kept) = &summary.kept {
+        return Judgement::known(Why::KEPT, sentence::kept(kept));
+    }
     match summary.verdict {
         None => return Judgement::unknown(Why::NOT_KNOWN, not_known(summary)),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
@@ -147,9 +152,12 @@ fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Judgement {
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does
-/// not answer makes no drain younger.
+/// not answer makes no drain younger. That of a node that was kept in the pool begins with its turn.
 fn age(drain: &Drain<'_>) -> Duration {
-    out_for(drain.agent).unwrap_or_default().max(drain.age)
+    match (out_for(drain.agent), drain.agent) {
+        (Some(time), AgentReply::Summary(summary)) if summary.was_kept => time,
+        (time, _) => time.unwrap_or_default().max(drain.age),
+    }
 }
 
 /// Returns for how long a fresh agent has said that the node is out, if it says so.

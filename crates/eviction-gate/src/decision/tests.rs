@@ -5,8 +5,8 @@ use super::*;
 use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::ReadNode;
 use nodegate_agent_api::DrainSummary;
-use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::AckSettings;
+use nodegate_readiness::{Kept, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn summary() -> DrainSummary {
     DrainSummary {
+        kept: None,
+        was_kept: false,
         node: Some("n1".to_owned()),
         uid: Some("u1".to_owned()),
         start_id: "s".to_owned(),
@@ -52,6 +54,28 @@ fn limits() -> Limits {
         max_hold: Duration::from_mins(1),
         unknown_hold: None,
     }
+}
+
+/// A node waits its turn for as long as it takes; its own hold begins then, whatever the date of its cordon.
+#[test]
+fn a_kept_node_is_held_until_its_turn_and_from_then_on() {
+    let max_drained = "50%".parse().unwrap();
+    let kept = Some(Kept { drained: 1, nodes: 2, max_drained, first: "worker-2".to_owned() });
+    let waits = said(|summary| (summary.verdict, summary.kept) = (Some(Verdict::Ready), kept.clone()));
+    let age = Duration::from_hours(9);
+    let held = decide_at(age, None, &waits, &limits());
+    assert_eq!((held.answer, held.why), (Answer::Denied { retry_soon: false }, Why::KEPT));
+    let text =
+        "node worker-1: kept in the pool: 1 of 2 nodes is drained (--max-drained 50%), worker-2 for longest";
+    assert_eq!(held.message, text);
+    for (since, why, was_kept) in
+        [(1, Why::WAITING, true), (61, Why::MAX_HOLD, true), (1, Why::MAX_HOLD, false)]
+    {
+        let leaves = said(|summary| (summary.since_ms, summary.was_kept) = (1000 * since, was_kept));
+        assert_eq!(decide_at(age, None, &leaves, &limits()).why, why, "{since} s");
+    }
+    let stale = said(|summary| (summary.stale, summary.kept) = (true, kept));
+    assert_eq!(decide_at(age, None, &stale, &limits()).why, Why::MAX_HOLD);
 }
 
 /// Decides about a pod on a node whose drain has this age, as this replica has seen all of it.

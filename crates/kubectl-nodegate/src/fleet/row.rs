@@ -10,6 +10,8 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 pub(super) const NOTHING: &str = "-";
+/// The reason of a cordoned node in the pool.
+const KEPT: &str = "Kept";
 
 pub(crate) struct Row {
     pub(super) node: FleetNode,
@@ -77,6 +79,11 @@ impl Row {
         self.status().is_some_and(|status| status.unconfirmed)
     }
 
+    /// Returns true if the node is cordoned, and in the pool because too many others are drained.
+    pub(super) fn is_kept(&self) -> bool {
+        self.status().is_some_and(|status| status.kept.is_some())
+    }
+
     pub(super) fn is_guess(&self) -> bool {
         self.is_stale() || self.is_unconfirmed()
     }
@@ -116,7 +123,8 @@ impl Row {
         match &self.said {
             Ok(answer) => {
                 let reason = answer.said.status.reason.as_ref();
-                reason.map_or(NOTHING.to_owned(), |reason| reason.as_str().to_owned())
+                let in_pool = if self.is_kept() { KEPT } else { NOTHING };
+                reason.map_or(in_pool.to_owned(), |reason| reason.as_str().to_owned())
             }
             Err(error) => error.short.clone(),
         }

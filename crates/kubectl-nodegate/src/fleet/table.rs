@@ -118,6 +118,7 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
     let unconfirmed = rows.iter().filter(|row| row.is_unconfirmed()).count();
+    let kept = rows.iter().filter(|row| row.is_kept()).count();
     let guesses = rows.iter().filter(|row| row.is_stale()).count();
     let nodes = if rows.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", rows.len()) };
     let parts = [
@@ -128,6 +129,7 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
         (by_design, "out by design", DIM),
         (guesses, "guessed from a stale cache", YELLOW),
         (unconfirmed, "unconfirmed", YELLOW),
+        (kept, "kept in the pool", YELLOW),
     ];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<_> =

@@ -82,15 +82,22 @@ impl Board {
         Some(LastKnown { verdict, reason: (verdict != Verdict::Ready).then_some(reason) })
     }
 
-    /// Takes over the last known facts if the board has none yet; returns true if it did.
+    /// Takes over the last known facts if the board has none yet; returns true if it did. Otherwise takes over what
+    /// they say of the Node's cordon, unless that is known.
     pub fn take_over(&self, last: LastFacts, now: Moment, wall: SystemTime) -> bool {
         let mut taken = false;
         self.change(now, wall, |state| {
+            let kept = last.node.facts().filter(|facts| facts.unschedulable).map(|facts| facts.kept.clone());
             let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
-            if !knows_nothing || self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
+            if !knows_nothing {
+                // A grant lasts until the end of the cordon, whichever agent gave it.
+                return kept.is_some_and(|kept| state.judge_cordon(kept));
+            }
+            if self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
                 return false;
             }
             state.set_node(last.node, &self.policy, now, wall);
+            state.judge_cordon(kept.flatten());
             // The catalog lists all checks, with those of the watched Services.
             for known in last.services {
                 let index = self.catalog.services().position(|service| service.to_string() == known.service);

@@ -3,6 +3,7 @@
 
 use super::Board;
 use crate::check::{CheckId, Outcome};
+use crate::drain_budget::Kept;
 use crate::facts::ConditionStatus;
 use crate::moment::Moment;
 use crate::ready_history::{NotReady, PendingNotReady};
@@ -41,6 +42,12 @@ impl Board {
     /// Returns true if `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
     pub fn unconfirmed(&self, now: Moment) -> bool {
         self.report(CheckId::NodeReady, now).unconfirmed
+    }
+
+    /// Returns why the cordoned node is in the pool; `None` if it is not cordoned, or out.
+    pub fn kept(&self, now: Moment) -> Option<Kept> {
+        let is_kept = self.report(CheckId::NodeReady, now).kept;
+        self.published.load().state.node.facts()?.kept.clone().filter(|_| is_kept)
     }
 
     /// Returns the time at which the node leaves the pool although its kubelet answers; `None` if no such

@@ -49,6 +49,8 @@ pub enum WaitState {
     Reached,
     /// Nothing takes the node or the Service out.
     InService,
+    /// The node is cordoned, and in the pool because too many others are drained.
+    Kept,
     /// The node has been `NotReady` for so long that waiting is of no use.
     OutForLong,
     /// No balancer probes, and none is required.
@@ -64,7 +66,12 @@ pub enum WaitState {
 impl WaitState {
     /// Returns true if `/wait` answers 200: there is nothing to wait for.
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Reached | Self::InService | Self::OutForLong | Self::NoProbers)
+        matches!(self, Self::Reached | Self::InService | Self::Kept | Self::OutForLong | Self::NoProbers)
+    }
+
+    /// Returns true if the node or Service is in service, and may be about to go out.
+    pub fn is_in_service(self) -> bool {
+        matches!(self, Self::InService | Self::Kept)
     }
 
     /// Returns the state of a wait. `sessions` is whether one is left, if that is counted; `not_ready_for` is for how

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod board;
 #[cfg(test)]
+mod drain_budget;
+#[cfg(test)]
 mod not_ready;
 #[cfg(test)]
 mod probers;

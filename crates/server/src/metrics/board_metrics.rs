@@ -58,6 +58,8 @@ impl StateCollector {
         gauge(encoder, "last_known_verdict", help, known)?;
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
         gauge(encoder, "unconfirmed", help, [alone(u64::from(status.unconfirmed))])?;
+        let help = "1 while the node stays in the pool although it is cordoned, because too many others are drained.";
+        gauge(encoder, "kept", help, [alone(u64::from(status.kept.is_some()))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.reader.board.kubelet_unreachable(now).is_some());

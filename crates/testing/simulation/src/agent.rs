@@ -59,11 +59,17 @@ impl LastKnownSources for NoSources {
 
 impl SimulatedAgent {
     pub(crate) fn start(world: &WorldSettings, network: &Network, trace: &Trace) -> Self {
+        let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
+        let services = services.into_iter().collect();
+        let catalog = Catalog::new(LocalChecks::none().for_catalog()).with_services(services);
+        let settings = AgentSettings { policy: world.policy(), ..AgentSettings::new(NODE, catalog) };
+        Self::start_with(settings, network, trace)
+    }
+
+    /// Starts an agent with these settings.
+    pub(crate) fn start_with(settings: AgentSettings, network: &Network, trace: &Trace) -> Self {
         let starved = Observed::new(false);
         let local_checks = LocalChecks::none();
-        let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
-        let catalog = Catalog::new(local_checks.for_catalog()).with_services(services.into_iter().collect());
-        let settings = AgentSettings { policy: world.policy(), ..AgentSettings::new(NODE, catalog) };
         let last_pool_change = Arc::new(Mutex::new(nodegate_clock::now()));
         let (flips, pool_change) = (trace.clone(), last_pool_change.clone());
         let on_flip = move |flip: &nodegate_readiness::Flip| {

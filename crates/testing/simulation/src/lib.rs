@@ -19,6 +19,8 @@ mod balancer;
 mod bounds;
 mod cluster;
 mod connection;
+#[cfg(test)]
+mod drain_budget;
 mod episode;
 mod events;
 mod fault;

@@ -125,14 +125,14 @@ impl App {
             let is_settled = latest.as_ref().is_some_and(|(at, _)| *at >= now.plus(settle));
             // The drain may be about to begin: only a reading from after `settle` shows that it has not.
             let is_over =
-                state.is_some_and(|state| state.is_over() && (is_settled || state != WaitState::InService));
+                state.is_some_and(|state| state.is_over() && (is_settled || !state.is_in_service()));
             if self.is_closing() && !is_over {
                 let closing = "the agent is shutting down; ask its successor\n";
                 return (StatusCode::TEMPORARY_REDIRECT, closing.to_owned());
             }
             let until = match state {
-                Some(WaitState::InService) if Instant::now() < began + settle => began + settle,
-                Some(WaitState::InService) => {
+                Some(state) if state.is_in_service() && Instant::now() < began + settle => began + settle,
+                Some(state) if state.is_in_service() => {
                     self.probers.noted.notify_one();
                     deadline + LONGEST_PAUSE
                 }

@@ -69,10 +69,11 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatu
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut rest = None;
     if limit > 0 && objects.len() > limit {
+        let count = selector.is_empty().then_some(objects.len() - limit);
         objects.truncate(limit);
-        rest = objects.last().map(|last| options::make_token(at, &last.key));
+        rest = objects.last().map(|last| (options::make_token(at, &last.key), count));
     }
-    Ok(render_list(operation, at, &objects, rest.as_deref()))
+    Ok(render_list(operation, at, &objects, rest.as_ref().map(|(token, count)| (token.as_str(), *count))))
 }
 
 /// Waits, for a consistent list, for a cache that receives no more changes. The list then comes from etcd.
@@ -96,13 +97,22 @@ async fn objects(
     if let ReadSource::Cache(asked) = source {
         reach(api, *asked).await?;
     }
+    if let ReadSource::Exact(version) = source {
+        let gone = || ApiStatus::expired(format!("The resourceVersion {version} is too old."));
+        return Ok((*version, api.store.list_at(resource, namespace, selector, *version).ok_or_else(gone)?));
+    }
     let (now, mut objects) = api.store.list(resource, namespace, selector);
     let ReadSource::Rest(at, start) = source else { return Ok((now, objects)) };
     objects.retain(|object| object.key > *start);
     Ok((*at, objects))
 }
 
-fn render_list(operation: &Operation<'_>, at: u64, objects: &[Obj], rest: Option<&str>) -> ApiReply {
+fn render_list(
+    operation: &Operation<'_>,
+    at: u64,
+    objects: &[Obj],
+    rest: Option<(&str, Option<usize>)>,
+) -> ApiReply {
     let (resource, format) = (operation.resource, operation.format);
     let meta = list_meta(at, rest);
     let head = match format {

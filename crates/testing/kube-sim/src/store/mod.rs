@@ -159,6 +159,29 @@ impl Store {
         (state.version, state.select(resource, namespace, selector))
     }
 
+    /// Returns the objects that matched at an earlier version, in key order; `None` if that is compacted.
+    pub(crate) fn list_at(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+        version: u64,
+    ) -> Option<Vec<Obj>> {
+        let state = self.lock();
+        if version < state.oldest(resource) {
+            return None;
+        }
+        let mut all = state.objects.get(resource.plural).cloned().unwrap_or_default();
+        for change in state.changes(resource).rev().take_while(|change| change.version > version) {
+            match &change.old {
+                Some(old) => all.insert(change.object.key.clone(), old.clone()),
+                None => all.remove(&change.object.key),
+            };
+        }
+        let fits = |o: &Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        Some(all.into_values().filter(fits).collect())
+    }
+
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
     /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(

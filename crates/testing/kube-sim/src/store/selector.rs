@@ -37,6 +37,10 @@ impl Selector {
         self
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     /// Returns the one name that can match, if the selector names it.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.iter().find_map(|r| match (r.key.as_str(), &r.test) {

@@ -44,11 +44,15 @@ pub(crate) fn metadata_only(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// Returns the metadata of a list, with the token of its rest, if there is one.
-pub(crate) fn list_meta(at: u64, rest: Option<&str>) -> Value {
+/// Returns the metadata of a list, with the token of its rest and the number of objects in that, if there is one. A list
+/// with selectors has no number.
+pub(crate) fn list_meta(at: u64, rest: Option<(&str, Option<usize>)>) -> Value {
     let at = at.to_string();
     match rest {
-        Some(token) => json!({"resourceVersion": at, "continue": token}),
+        Some((token, Some(count))) => {
+            json!({"resourceVersion": at, "continue": token, "remainingItemCount": count})
+        }
+        Some((token, None)) => json!({"resourceVersion": at, "continue": token}),
         None => json!({"resourceVersion": at}),
     }
 }

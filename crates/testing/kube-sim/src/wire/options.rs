@@ -20,6 +20,8 @@ pub(crate) enum ReadSource {
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),
+    /// The content of etcd at this version.
+    Exact(u64),
     /// The rest of a list of this version, after this key.
     Rest(u64, Key),
 }
@@ -33,6 +35,8 @@ impl ReadSource {
         }
         Ok(if query.text("resourceVersion").is_empty() {
             ReadSource::Etcd
+        } else if query.text("resourceVersionMatch") == "Exact" {
+            ReadSource::Exact(version)
         } else {
             ReadSource::Cache(version)
         })

@@ -1,0 +1,238 @@
+//! Judges a cordon of the own Node against the drain budget (`--max-drained`), by the other Nodes.
+
+// It lists metadata alone, and nothing while the own Node is not cordoned. An agent whose question has no answer
+// grants the cordon, as if there were no budget; one that already keeps its node goes on until an answer says
+// otherwise, so an API server that restarts takes no node out.
+
+use crate::NodeWatch;
+use crate::driver::Driver;
+use crate::follow::around;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{ListParams, Request, VersionMatch};
+use nodegate_kube_follow::send;
+use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch::Receiver;
+use tokio::time::{sleep, timeout};
+
+/// The time for the first answer, for which a cordon is not taken up.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// The time for each later answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The pause between two questions of a kept node, and what each cordoned node adds to it above a hundred.
+const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(100);
+/// The Nodes of a page: their metadata has about 4 kB each.
+const PAGE: u32 = 250;
+/// The most pages of a list: twice the Nodes of the largest clusters.
+const MAX_PAGES: usize = 40;
+
+/// A page of a list of Nodes.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    items: Option<Vec<Listed>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta {
+    r#continue: Option<String>,
+    remaining_item_count: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    managed_fields: Option<Vec<Manager>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Manager {
+    time: Option<String>,
+    fields_v1: Option<Fields>,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    #[serde(rename = "f:spec")]
+    spec: Option<SpecFields>,
+}
+
+#[derive(Deserialize)]
+struct SpecFields {
+    #[serde(rename = "f:unschedulable")]
+    unschedulable: Option<IgnoredAny>,
+}
+
+impl Metadata {
+    /// Returns the node with the date at which the manager that owns `spec.unschedulable` wrote last.
+    fn into_cordoned(self) -> CordonedNode {
+        let managers = self.managed_fields.into_iter().flatten();
+        let owns = |manager: &Manager| {
+            let spec = manager.fields_v1.as_ref().and_then(|fields| fields.spec.as_ref());
+            spec.is_some_and(|spec| spec.unschedulable.is_some())
+        };
+        let dates = managers.filter(owns).filter_map(|manager| manager.time?.parse::<Timestamp>().ok());
+        CordonedNode { since: dates.map(SystemTime::from).min(), name: self.name }
+    }
+}
+
+/// Judges each cordon of the own Node, forever. `cordons` changes when one begins or ends; its value is the revision
+/// at which it began, if the watch saw that as an event.
+pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receiver<Option<String>>) {
+    let mut queue: Option<CordonsBefore> = None;
+    loop {
+        let revision = cordons.borrow_and_update().clone();
+        let cordon = watch.board.published().state.cordon.clone();
+        let is_first = matches!(cordon, Cordon::Unjudged { .. });
+        if !is_first && !matches!(cordon, Cordon::Kept(_)) {
+            queue = None;
+            // The sender lives as long as this future: both are parts of one.
+            let _ = cordons.changed().await;
+            continue;
+        }
+        let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
+        let judging = judge(watch, driver, revision.as_deref(), &mut queue);
+        let late = |_| Err(format!("no answer within {} s", within.as_secs()));
+        let judged = timeout(within, judging).await.unwrap_or_else(late);
+        // Another cordon may have begun meanwhile.
+        if cordons.has_changed().unwrap_or(true) {
+            queue = None;
+            continue;
+        }
+        match judged {
+            Ok(kept) => watch.board.judge_cordon(kept, watch.now(), nodegate_clock::wall()),
+            Err(error) if is_first => {
+                tracing::warn!(
+                    error,
+                    "can't count the cordoned nodes; the cordon counts, whatever --max-drained says"
+                );
+                watch.board.judge_cordon(None, watch.now(), nodegate_clock::wall());
+            }
+            Err(error) => {
+                tracing::debug!(error, "can't count the cordoned nodes; keeping the node in the pool")
+            }
+        }
+        let before = queue.as_ref().map_or(0, CordonsBefore::count);
+        let pause = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
+        tokio::select! {
+            biased;
+            _ = cordons.changed() => queue = None,
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Returns why the node is kept in the pool; `None` if its turn has come.
+async fn judge(
+    watch: &NodeWatch,
+    driver: &Driver,
+    revision: Option<&str>,
+    queue: &mut Option<CordonsBefore>,
+) -> Result<Option<Kept>, String> {
+    if watch.board.freshness(watch.now()).stale {
+        return Err("the cache is stale".to_owned());
+    }
+    let mut in_use = driver.link.in_use();
+    let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
+    let client = &client.ok_or("no client")?;
+    let policy = watch.board.policy();
+    let pool = [&format!("!{EXCLUDE_LABEL}"), policy.pool_selector.as_str()].join(",");
+    let pool = ListParams::default().labels(pool.trim_end_matches(','));
+    let cordoned = pool.clone().fields("spec.unschedulable=true");
+    let cordons = async {
+        let at = revision.filter(|_| queue.is_none());
+        if let Some(revision) = at {
+            let at_cordon = cordoned.clone().matching(VersionMatch::Exact).at(revision);
+            // An API server that no longer has that revision is asked for the present.
+            if let Ok((nodes, _)) = list(client, at_cordon).await {
+                return Ok((nodes, true));
+            }
+        }
+        list(client, cordoned.clone()).await.map(|(nodes, _)| (nodes, false))
+    };
+    let nodes = async {
+        if !policy.pool_selector.is_empty() {
+            return list(client, pool.clone()).await.map(|(_, count)| count);
+        }
+        // Without a selector the API server counts: an answer has one Node, and the number of the others.
+        let (all, excluded) = (ListParams::default().limit(1), ListParams::default().labels(EXCLUDE_LABEL));
+        let (all, excluded) = tokio::try_join!(list(client, all), list(client, excluded))?;
+        Ok(all.1.saturating_sub(excluded.1))
+    };
+    let ((cordoned, is_at_cordon), nodes) = tokio::try_join!(cordons, nodes)?;
+    let queue = match queue {
+        Some(queue) => {
+            queue.retain(&cordoned);
+            queue
+        }
+        None => queue.insert(CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon)),
+    };
+    Ok(queue.kept(policy.max_drained, nodes))
+}
+
+/// Lists the metadata of Nodes, as of now if no version is named. Returns them with their number, which may be higher.
+async fn list(client: &Client, mut params: ListParams) -> Result<(Vec<CordonedNode>, usize), String> {
+    let is_count = params.limit.is_some();
+    params.limit = params.limit.or(Some(PAGE));
+    let mut nodes = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let request = Request::new("/api/v1/nodes").list_metadata(&params);
+        let request = request.map_err(|error| error.to_string())?;
+        let reply = send(client, request).await.map_err(|error| error.to_string())?;
+        if !reply.status.is_success() {
+            return Err(reply.refusal());
+        }
+        let page: Page = serde_json::from_str(&reply.answer.text).map_err(|error| error.to_string())?;
+        nodes.extend(page.items.into_iter().flatten().map(|listed| listed.metadata.into_cordoned()));
+        let rest = page.metadata.remaining_item_count.filter(|_| is_count);
+        let next = page.metadata.r#continue.filter(|token| !token.is_empty());
+        if rest.is_some() || next.is_none() {
+            let count = nodes.len().saturating_add(rest.unwrap_or(0));
+            return Ok((nodes, count));
+        }
+        params = ListParams { limit: Some(PAGE), continue_token: next, ..params };
+    }
+    Err(format!("more than {} Nodes", PAGE as usize * MAX_PAGES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_a_cordon_is_that_of_the_manager_that_owns_it() {
+        let date = |managers: &str| {
+            let json = format!(r#"{{"items":[{{"metadata":{{"name":"n"{managers}}}}}]}}"#);
+            let page: Page = serde_json::from_str(&json).unwrap();
+            let node = page.items.unwrap().remove(0).metadata.into_cordoned();
+            node.since.map(|since| since.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs())
+        };
+        let kubelet = r#"{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-11-20T06:40:10Z",
+            "fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:conditions":{".":{}}}},"subresource":"status"}"#;
+        let kubectl = |time: &str| {
+            let spec = r#""fieldsV1":{"f:spec":{"f:unschedulable":{}}}"#;
+            format!(
+                r#"{{"manager":"kubectl","operation":"Update","apiVersion":"v1"{time},"fieldsType":"FieldsV1",{spec}}}"#
+            )
+        };
+        let with = |manager: &str| date(&format!(r#","managedFields":[{kubelet},{manager}]"#));
+        assert_eq!(with(&kubectl(r#","time":"2026-11-21T06:40:10Z""#)), Some(1_795_243_210));
+        for undated in [kubectl(""), kubectl(r#","time":"soon""#), kubelet.to_owned()] {
+            assert_eq!(with(&undated), None, "{undated}");
+        }
+        assert_eq!((date(""), date(r#","managedFields":null"#)), (None, None));
+    }
+}

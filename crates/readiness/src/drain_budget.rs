@@ -1,0 +1,264 @@
+//! The drain budget (`--max-drained`): how many nodes a cordon may take out of the pool at a time, and in which order.
+
+// Each agent decides about its own node, so all agents need one order of the cordons. Where the agent saw the cordon
+// as an event, the order is that of etcd's revisions: the cordons before its own are those of a list at the revision
+// of that event. So of any number of cordons exactly as many are granted as the limit says, however close together
+// they come. Where it did not, the dates of the cordons and the names of the nodes decide.
+
+use crate::bad_value::BadValue;
+use crate::facts::{Node, NodeFacts};
+use crate::rules::Policy;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+/// The largest share of the nodes that a cordon may take out at a time, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MaxDrained(u8);
+
+impl MaxDrained {
+    /// The share that limits nothing.
+    pub const OFF: Self = Self(100);
+
+    /// Returns the number of these nodes that may be out, rounded down; at least one.
+    pub fn of(self, nodes: usize) -> usize {
+        (nodes.saturating_mul(self.0.into()) / 100).max(1)
+    }
+}
+
+impl FromStr for MaxDrained {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        let in_range = percent.filter(|percent| (1..=100).contains(percent));
+        in_range.map(Self).ok_or(BadValue("a share of the nodes from 1% to 100%, which is no limit"))
+    }
+}
+
+impl TryFrom<String> for MaxDrained {
+    type Error = BadValue;
+
+    fn try_from(text: String) -> Result<Self, BadValue> {
+        text.parse()
+    }
+}
+
+impl From<MaxDrained> for String {
+    fn from(max: MaxDrained) -> Self {
+        max.to_string()
+    }
+}
+
+impl fmt::Display for MaxDrained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+/// A cordoned node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CordonedNode {
+    /// The date of the cordon, in whole seconds; `None`, which counts as the earliest, if it has none.
+    pub since: Option<SystemTime>,
+    /// The name of the node.
+    pub name: String,
+}
+
+/// The cordons before that of one node: its turn comes when few enough of them are left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CordonsBefore(Vec<CordonedNode>);
+
+impl CordonsBefore {
+    /// Returns the cordons before that of `node`; none if it is not in the list. `is_at_cordon` is true if the list is
+    /// of the very revision of that cordon, so that all others came before.
+    pub fn new(node: &str, cordoned: Vec<CordonedNode>, is_at_cordon: bool) -> Self {
+        let own = cordoned.iter().find(|other| other.name == node).cloned();
+        let is_before = |other: &CordonedNode| {
+            own.as_ref().is_some_and(|own| other.name != node && (is_at_cordon || other < own))
+        };
+        Self(cordoned.into_iter().filter(is_before).collect())
+    }
+
+    /// Returns their number.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Removes those that have ended, by a later list. A node that was cordoned again has another date.
+    pub fn retain(&mut self, cordoned: &[CordonedNode]) {
+        self.0.retain(|before| cordoned.contains(before));
+    }
+
+    /// Returns why the node is kept in a pool of so many nodes; `None` if its turn has come.
+    pub fn kept(&self, max_drained: MaxDrained, nodes: usize) -> Option<Kept> {
+        let drained = max_drained.of(nodes);
+        let first = self.0.iter().min().filter(|_| self.0.len() >= drained)?;
+        Some(Kept { drained, nodes, max_drained, first: first.name.clone() })
+    }
+}
+
+/// Why a cordoned node is kept in the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The number of nodes that a cordon has taken out: as many as may be.
+    pub drained: usize,
+    /// The number of nodes that share the budget.
+    pub nodes: usize,
+    /// The value of `--max-drained`.
+    pub max_drained: MaxDrained,
+    /// The node that has been out for longest.
+    pub first: String,
+}
+
+/// What the cordon of the own Node means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cordon {
+    /// There is none.
+    #[default]
+    None,
+    /// It is not known yet whose turn it is.
+    Unjudged {
+        /// True if it counts until then: the agent never saw the Node without it.
+        counts: bool,
+    },
+    /// It takes the node out, until its end: no node comes back because another one leaves.
+    Granted {
+        /// True if the node was kept before.
+        was_kept: bool,
+    },
+    /// It does not take the node out yet.
+    Kept(Kept),
+}
+
+impl Cordon {
+    /// Returns the meaning after the Node changed from `before` to `facts`, and shows it in these.
+    pub(crate) fn after(self, before: &Node, facts: &mut NodeFacts, policy: &Policy) -> Self {
+        let cordon = match self {
+            _ if !facts.unschedulable => Self::None,
+            _ if policy.max_drained == MaxDrained::OFF || !policy.drain_on.name_cordons() => {
+                Self::Granted { was_kept: false }
+            }
+            Self::None => Self::Unjudged { counts: before.facts().is_none() },
+            known => known,
+        };
+        cordon.show(facts);
+        cordon
+    }
+
+    /// Returns the meaning after a judgement, if it needed one, and shows it in the facts.
+    pub(crate) fn judged(&self, kept: Option<Kept>, facts: &mut NodeFacts) -> Option<Self> {
+        if matches!(self, Self::None | Self::Granted { .. }) {
+            return None;
+        }
+        let was_kept = matches!(self, Self::Kept(_));
+        let cordon = kept.map_or(Self::Granted { was_kept }, Self::Kept);
+        facts.unschedulable = true;
+        cordon.show(facts);
+        Some(cordon)
+    }
+
+    fn show(&self, facts: &mut NodeFacts) {
+        facts.unschedulable &= *self != Self::Unjudged { counts: false };
+        facts.kept = if let Self::Kept(kept) = self { Some(kept.clone()) } else { None };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_share_is_at_least_one_node_and_rounded_down() {
+        let max = |text: &str| text.parse::<MaxDrained>();
+        for (text, of) in [("50%", [1, 1, 1, 1, 5]), ("1%", [1, 1, 1, 1, 1]), ("100%", [1, 1, 2, 3, 10])] {
+            let max = max(text).unwrap();
+            assert_eq!([0, 1, 2, 3, 10].map(|nodes| max.of(nodes)), of, "{text}");
+            assert_eq!(max.to_string(), text);
+        }
+        for text in ["", "%", "0%", "101%", "-1%", "50", "1.5%", "50 %"] {
+            assert!(max(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_dates_and_names_unless_the_list_is_of_the_cordon() {
+        let at = |name: &str, second: Option<u64>| CordonedNode {
+            since: second.map(|second| UNIX_EPOCH + Duration::from_secs(second)),
+            name: name.to_owned(),
+        };
+        let cordoned =
+            || vec![at("a", Some(7)), at("b", Some(7)), at("c", Some(7)), at("d", None), at("e", Some(6))];
+        let names =
+            |before: &CordonsBefore| before.0.iter().map(|node| node.name.clone()).collect::<String>();
+        for (node, by_date, by_revision) in [("b", "ade", "acde"), ("d", "", "abce"), ("x", "", "")] {
+            assert_eq!(names(&CordonsBefore::new(node, cordoned(), false)), by_date);
+            assert_eq!(names(&CordonsBefore::new(node, cordoned(), true)), by_revision);
+        }
+        let mut before = CordonsBefore::new("b", cordoned(), false);
+        let max = "40%".parse().unwrap();
+        let kept = Kept { drained: 2, nodes: 5, max_drained: max, first: "d".to_owned() };
+        assert_eq!(before.kept(max, 5), Some(kept));
+        // One is back, one was cordoned again, and one is new.
+        before.retain(&[at("a", Some(7)), at("b", Some(7)), at("e", Some(9)), at("f", None)]);
+        assert_eq!((names(&before).as_str(), before.kept(max, 5)), ("a", None));
+    }
+
+    /// A cluster whose nodes decide as the agents do.
+    #[derive(Default)]
+    struct Pool {
+        cordoned: Vec<CordonedNode>,
+        waiting: Vec<(usize, CordonsBefore)>,
+        granted: BTreeSet<usize>,
+    }
+
+    proptest! {
+        /// In any order of cordons, answers and returns: no more are granted than the limit says, none is kept
+        /// afterwards, and the turn of each comes.
+        #[test]
+        fn the_limit_holds_in_any_order(
+            nodes in 1_usize..12, percent in 1_u8..=100, steps in prop::collection::vec((0_usize..12, 0..3), 0..200),
+        ) {
+            let (max, mut pool, mut unasked) = (MaxDrained(percent), Pool::default(), Vec::new());
+            let mut dates = BTreeSet::new();
+            let name = |node: usize| format!("n{node:02}");
+            for (second, (node, step)) in steps.into_iter().enumerate() {
+                let node = node % nodes;
+                let is_cordoned = pool.cordoned.iter().any(|other| other.name == name(node));
+                match step {
+                    // All dates of ten steps are equal, and the names are in any order.
+                    0 if !is_cordoned && dates.insert((node, second / 10)) => {
+                        let since = Some(UNIX_EPOCH + Duration::from_secs(second as u64 / 10));
+                        pool.cordoned.push(CordonedNode { since, name: name(node) });
+                        unasked.push((node, CordonsBefore::new(&name(node), pool.cordoned.clone(), true)));
+                    }
+                    1 => {
+                        pool.cordoned.retain(|other| other.name != name(node));
+                        pool.waiting.retain(|(other, _)| *other != node);
+                        unasked.retain(|(other, _)| *other != node);
+                        pool.granted.remove(&node);
+                    }
+                    _ => {
+                        pool.waiting.append(&mut unasked);
+                        let before = pool.granted.clone();
+                        for (node, queue) in &mut pool.waiting {
+                            queue.retain(&pool.cordoned);
+                            if queue.kept(max, nodes).is_none() {
+                                pool.granted.insert(*node);
+                            }
+                        }
+                        pool.waiting.retain(|(node, _)| !pool.granted.contains(node));
+                        prop_assert!(pool.granted.is_superset(&before));
+                        prop_assert_eq!(pool.granted.len(), pool.cordoned.len().min(max.of(nodes)));
+                    }
+                }
+                prop_assert!(pool.granted.len() <= max.of(nodes), "{:?}", pool.granted);
+            }
+        }
+    }
+}
