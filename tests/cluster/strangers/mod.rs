@@ -15,6 +15,7 @@ use nodegate_testbed::process::{Program, descriptors, memory};
 use nodegate_testbed::{Cluster, NODE, programs, until};
 use std::env;
 use std::net::SocketAddr;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -163,11 +164,12 @@ impl Scene {
         let (began, pid) = (Instant::now(), self.program.pid());
         let (mut memory_kib, mut most) = (0, 0);
         while began.elapsed() < duration && !self.has_ended() {
+            // A program that has ended meanwhile has neither.
+            let Ok((used, open)) = catch_unwind(|| (memory(pid), descriptors(pid))) else { continue };
             // A program that is not optimised has a large file behind its memory.
-            let used = memory(pid);
             memory_kib =
                 memory_kib.max(if self.port == Port::Named { used.anonymous } else { used.resident });
-            most = most.max(descriptors(pid));
+            most = most.max(open);
             thread::sleep(Duration::from_millis(50));
         }
         Row {
