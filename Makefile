@@ -52,7 +52,7 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
 # STRANGERS="HEADs" plays that attack alone.
-faults: ## Faults that the agent survives, and a table of the attacks of strangers (25 minutes)
+faults: ## Faults that the agent survives, and a table of the attacks of strangers (an hour)
 	@hack/install-tools
 	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'
 	@cargo build --quiet --locked --profile quick --bin nodegate

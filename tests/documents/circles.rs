@@ -8,7 +8,7 @@ use syn::visit::{Visit, visit_item_impl, visit_path};
 use syn::{Attribute, ItemImpl, ItemMod, ItemUse, UseTree, Visibility};
 
 /// The crates whose files may still use each other so.
-const EXCEPT: [&str; 4] = ["http", "nodegate-haproxy", "node-watch", "server"];
+const EXCEPT: [&str; 2] = ["node-watch", "server"];
 
 /// A module or an item, by the names from the crate's root.
 type Names = Vec<String>;
