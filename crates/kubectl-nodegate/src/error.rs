@@ -22,7 +22,7 @@ impl From<String> for Error {
 impl Error {
     /// Returns the error for a drain that was refused, timed out, was interrupted or failed.
     pub(crate) fn failed(why: impl Into<String>) -> Self {
-        Self::from(why.into()).as_failure()
+        Self::from(why.into()).into_failure()
     }
 
     /// Returns the error of a command that a signal ends.
@@ -30,7 +30,7 @@ impl Error {
         Self::failed(format!("broken off by {signal}"))
     }
 
-    pub(crate) fn as_failure(self) -> Self {
+    pub(crate) fn into_failure(self) -> Self {
         Self { code: WaitEnd::TimedOut.exit_code(), ..self }
     }
 

@@ -178,7 +178,7 @@ impl Drain<'_> {
                 if error.is_refusal {
                     self.left.set(Left::Untouched);
                 }
-                error.as_failure()
+                error.into_failure()
             })?;
             self.steps.line("cordoned");
         }

@@ -78,7 +78,7 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), Error> {
 
 /// Returns the rows of all other nodes.
 async fn others(agents: &Agents, node: &FleetNode) -> Result<Vec<fleet::Row>, Error> {
-    let nodes = agents.cluster.nodes(None).await.map_err(Error::as_failure)?;
+    let nodes = agents.cluster.nodes(None).await.map_err(Error::into_failure)?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
     Ok(fleet::look(agents, &others).await)
 }
