@@ -11,7 +11,7 @@ const BOUND: Duration = Duration::from_secs(16);
 const ROUNDS: usize = 2;
 
 /// An account that may not read Leases.
-const WITHOUT_LEASES: &str = "
+pub(crate) const WITHOUT_LEASES: &str = "
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: no-leases, namespace: nodegate}

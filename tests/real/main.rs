@@ -6,6 +6,7 @@
 // | `rules` | a cordon by kubectl, and a lost API server |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
+// | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
 // | `isolated` | an API server cut off from etcd |
 // | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
 // | `zone` | what the node controller does to four nodes of which some fall silent |
@@ -20,6 +21,7 @@
 
 mod account;
 mod apiserver;
+mod credentials;
 mod daemonset;
 mod distributions;
 mod gate;

@@ -1,7 +1,7 @@
 //! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
 use crate::NodeWatch;
-use crate::freshness::{Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, ReplacementReason};
+use crate::freshness::{Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal};
 use crate::link::Link;
 use crate::stream::Stream;
 use futures::future::{BoxFuture, FutureExt};
@@ -9,7 +9,8 @@ use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{GetParams, ListParams, Request};
-use nodegate_kube_follow::{Connection, Reply, RequestOutcome, StreamId, WatchObserver, send};
+use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, StreamId, WatchObserver, send};
+use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// The most checks without an answer. Of those on a new client there is one: each has a connection.
@@ -30,8 +31,8 @@ pub(crate) struct Driver {
     state: Mutex<State>,
     /// Wakes the loop for the clock or for the next check.
     wake: Notify,
-    /// Tells each follower to drop its stream.
-    replace: Vec<Notify>,
+    /// Tells each follower to drop its stream, and why.
+    replace: Vec<watch::Sender<Option<FailureReason>>>,
 }
 
 /// The mutable state of the driver.
@@ -44,8 +45,7 @@ struct State {
     abandoned: u64,
     /// The server of the last single request.
     server: String,
-    /// Some if the last check gave no proof; true if its credentials were refused.
-    failing: Option<bool>,
+    failing: Episode,
     /// True if the agent may list Nodes, but not get one.
     may_not_get: bool,
 }
@@ -53,7 +53,6 @@ struct State {
 /// The driver's messages to a follower.
 #[derive(Default)]
 struct FollowerLine {
-    why: Option<ReplacementReason>,
     retry_after: Option<Duration>,
     /// The server of its last request.
     server: String,
@@ -86,10 +85,10 @@ impl Driver {
             next_check: None,
             abandoned: 0,
             server: String::new(),
-            failing: None,
+            failing: Episode::default(),
             may_not_get: false,
         };
-        let replace = (0..services + 2).map(|_| Notify::new()).collect();
+        let replace = (0..services + 2).map(|_| watch::Sender::default()).collect();
         let link = Link::new(watch.connector.clone());
         Self { watch, link, state: Mutex::new(state), wake: Notify::new(), replace }
     }
@@ -113,6 +112,9 @@ impl Driver {
         let mut unused = None;
         for action in actions {
             unused = self.act(action, &mut state).or(unused);
+        }
+        if !state.machine.is_awaiting_watch() {
+            unused = unused.or_else(|| self.link.unneeded());
         }
         // A dropped client may close connections, and report that here.
         drop(state);
@@ -157,7 +159,6 @@ impl Driver {
                 tracing::info!(server = state.server, "moving the watches to a new connection");
                 return self.link.move_to_the_answer();
             }
-            Action::DropTheAnswer(number) => return self.link.drop_the_answer(number),
             Action::Abandon(number) => state.abandoned = number,
             Action::Late(after) => {
                 let error = format!("no answer within {} s", after.as_secs_f64());
@@ -167,11 +168,8 @@ impl Driver {
                 self.check_fails(state, Refusal::NoAnswer { retry_after: None }, &error);
             }
             Action::Replace(stream, why) => {
-                if let Some(line) = state.line(stream) {
-                    line.why = Some(why);
-                }
                 if let Some(replace) = self.replace.get(index(stream)) {
-                    replace.notify_one();
+                    replace.send_replace(Some(why));
                 }
             }
         }
@@ -184,16 +182,16 @@ impl Driver {
     pub(crate) fn begin(&self, stream: Stream) {
         // This drops a notification for the previous watch.
         if let Some(replace) = self.replace.get(index(stream)) {
-            let _ = replace.notified().now_or_never();
+            replace.send_replace(None);
         }
         self.step(Input::Began(stream));
     }
 
     /// Waits until the state machine replaces the stream.
-    pub(crate) async fn replaced(&self, stream: Stream) -> ReplacementReason {
+    pub(crate) async fn replaced(&self, stream: Stream) -> FailureReason {
         let Some(replace) = self.replace.get(index(stream)) else { return std::future::pending().await };
-        replace.notified().await;
-        self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(ReplacementReason::Unresponsive)
+        let why = replace.subscribe().wait_for(Option::is_some).await.ok().and_then(|why| *why);
+        why.unwrap_or(FailureReason::Unresponsive)
     }
 
     /// Records why this API server gives no proof.
@@ -260,11 +258,14 @@ impl Driver {
 
     fn conclude(&self, next: NextCheck, asked: Asked) {
         let number = next.number;
+        if number <= self.state().abandoned {
+            return;
+        }
         match asked {
             Ok((client, node, connection)) => {
-                self.state().failing = None;
+                self.state().failing.ends(Duration::ZERO);
                 if next.on_a_new_connection {
-                    self.link.answered(number, client);
+                    self.link.answered(client);
                 }
                 self.step(Input::Answered { number, node, connection });
             }
@@ -275,11 +276,12 @@ impl Driver {
         }
     }
 
-    /// Records why a check gives no proof, and logs the first failure of a row.
+    /// Records why a check gives no proof, and logs that.
     fn check_fails(&self, state: &mut State, refusal: Refusal, error: &str) {
         self.trouble(Some(state.server.clone()).filter(|server| !server.is_empty()), error);
         let unauthorized = refusal == Refusal::Unauthorized;
-        if state.failing.replace(unauthorized) == Some(unauthorized) {
+        let kind = if unauthorized { "unauthorized" } else { "no answer" };
+        if !state.failing.lasts(kind, self.now().since(Moment::default())) {
             return;
         }
         let server = &state.server;

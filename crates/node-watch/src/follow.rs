@@ -3,7 +3,7 @@
 
 use crate::driver::Driver;
 use crate::followed::{Followed, OwnNode, Renewed};
-use crate::freshness::{Input, NodeVersion, ReplacementReason};
+use crate::freshness::{Input, NodeVersion};
 use crate::link::LASTING;
 use crate::stream::Stream;
 use crate::watched_objects::Watched;
@@ -12,6 +12,7 @@ use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
+use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
@@ -74,14 +75,13 @@ pub(crate) struct Follower<'a, F> {
     stream: Stream,
     followed: F,
     backoff: Backoff,
-    /// The reasons of consecutive faults that have been logged.
-    logged: Vec<FailureReason>,
+    failing: Episode,
 }
 
 impl<'a, F: Followed> Follower<'a, F> {
     pub(crate) fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
         let stream = followed.stream();
-        Self { watch, driver, stream, followed, backoff: Backoff::default(), logged: Vec::new() }
+        Self { watch, driver, stream, followed, backoff: Backoff::default(), failing: Episode::default() }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -129,24 +129,22 @@ impl<'a, F: Followed> Follower<'a, F> {
         let wait =
             wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
         self.log(ended, wait);
-        if !self.logged.contains(&ended.reason) {
-            self.logged.push(ended.reason);
-        }
         tokio::time::sleep(wait).await;
     }
 
-    /// Logs a fault. The first of a row is news, and so is each other kind: an API server that was restarted
-    /// may come back without the agent's rights. The rest are details.
-    fn log(&self, ended: &SessionEnd, wait: Duration) {
+    /// Logs a fault: the first of a row, each other kind, because an API server that was restarted may come back
+    /// without the agent's rights, and a reminder each minute. The rest are details.
+    fn log(&mut self, ended: &SessionEnd, wait: Duration) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
         let (error, server) = (&ended.detail, self.driver.server(self.stream));
         let forbidden = ended.reason == FailureReason::Forbidden;
+        let again = if self.failing.is_on() { " again" } else { "" };
+        let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
         // A fault of the Lease's watch also hits the Node's, whose line is enough.
-        if self.logged.contains(&ended.reason) || (self.stream == Stream::Lease && !forbidden) {
+        if !is_news || (self.stream == Stream::Lease && !forbidden) {
             tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
             return;
         }
-        let again = if self.logged.is_empty() { "" } else { " for another reason" };
         match (self.stream, ended.reason) {
             (Stream::Service(index), FailureReason::Forbidden) => {
                 let service = self.watch.board.catalog().services().nth(index);
@@ -185,10 +183,11 @@ impl<'a, F: Followed> Follower<'a, F> {
                 // A replacement also takes the client away. If `moved` came first, the replacement would be
                 // reported once more.
                 biased;
-                why = replaced => match why {
-                    ReplacementReason::Unresponsive => (FailureReason::Unresponsive, "the watch has missed a change or has gone silent".to_owned()),
-                    ReplacementReason::Moved => (FailureReason::Moved, "the API server answers on another connection".to_owned()),
-                },
+                why = replaced => {
+                    let moved = why == FailureReason::Moved;
+                    let why_not = if moved { "the API server answers on another connection" } else { "the watch has missed a change or has gone silent" };
+                    (why, why_not.to_owned())
+                }
                 () = moved => (FailureReason::Moved, String::new()),
             }
         };
@@ -246,10 +245,9 @@ impl<'a, F: Followed> Follower<'a, F> {
     }
 
     fn watching_again(&mut self) {
-        if self.logged.is_empty() {
+        if self.failing.ends(Duration::ZERO).is_none() {
             return;
         }
-        self.logged.clear();
         let resource = F::RESOURCE;
         if self.stream == Stream::Lease {
             tracing::debug!(resource, "watching again");

@@ -35,8 +35,8 @@ struct State {
     next: Option<Client>,
     /// The client of the Node's session that has no connection yet.
     connecting: Option<Client>,
-    /// The client that got the answer to the check with this number, if it was a new one.
-    answered: Option<(u64, Client)>,
+    /// The client that got the last answer to a check, if it was a new one.
+    answered: Option<Client>,
     errors: ServerErrors,
     /// The time at which the credentials in use must be replaced.
     expires: Option<Instant>,
@@ -110,24 +110,23 @@ impl Link {
 
     // === Checks on a new client. The caller drops what is returned without a lock: that closes connections ===
 
-    /// Records that this check was answered on a new client.
-    pub(crate) fn answered(&self, number: u64, client: Client) {
-        let unused = self.state().answered.replace((number, client));
+    /// Records that a check was answered on a new client.
+    pub(crate) fn answered(&self, client: Client) {
+        let unused = self.state().answered.replace(client);
         drop(unused);
     }
 
     /// Makes the client that got the last answer that of the Node's next session. Returns one that is not needed.
     pub(crate) fn move_to_the_answer(&self) -> Option<Client> {
         let mut state = self.state();
-        let (_, client) = state.answered.take()?;
+        let client = state.answered.take()?;
         state.connecting = Some(client.clone());
         state.next.replace(client)
     }
 
-    /// Returns the client that got the answer to this check, which is not needed.
-    pub(crate) fn drop_the_answer(&self, number: u64) -> Option<Client> {
-        let dropped = self.state().answered.take_if(|(answered, _)| *answered == number);
-        dropped.map(|(_, client)| client)
+    /// Returns the client that got the last answer, if it is not needed: it would stay connected beside the watches.
+    pub(crate) fn unneeded(&self) -> Option<Client> {
+        self.state().answered.take()
     }
 
     // === Expiry ===

@@ -1,34 +1,36 @@
 //! The one way to log what lasts: when it begins, when its reason changes, each minute while it lasts, and when it ends.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The pause between two log lines about the same thing.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
+/// The most reasons that are logged in that time.
+const MAX_REASONS: usize = 8;
 
 /// Something that may last, such as a fault. Times are those since any fixed instant. The default is that it does not.
 #[derive(Debug, Default)]
 pub struct Episode {
     began: Option<Duration>,
-    /// When it was last logged, and with which reason.
-    logged: Option<(Duration, String)>,
+    /// When it was last logged with each reason.
+    logged: BTreeMap<String, Duration>,
 }
 
 impl Episode {
-    /// Notes that it lasts, for this reason. Returns true if that is news, or was last logged a minute ago.
+    /// Notes that it lasts, for this reason. Returns true if this reason was not logged within the last minute.
     pub fn lasts(&mut self, reason: &str, now: Duration) -> bool {
         self.began.get_or_insert(now);
-        let is_known =
-            |(at, known): &(Duration, String)| known == reason && now.saturating_sub(*at) < REMIND_EVERY;
-        if self.logged.as_ref().is_some_and(is_known) {
-            return false;
+        self.logged.retain(|_, at| now.saturating_sub(*at) < REMIND_EVERY);
+        let is_news = self.logged.len() < MAX_REASONS && !self.logged.contains_key(reason);
+        if is_news {
+            self.logged.insert(reason.to_owned(), now);
         }
-        self.logged = Some((now, reason.to_owned()));
-        true
+        is_news
     }
 
     /// Notes that it is over. Returns how long it lasted, if it did.
     pub fn ends(&mut self, now: Duration) -> Option<Duration> {
-        self.logged = None;
+        self.logged.clear();
         self.began.take().map(|began| now.saturating_sub(began))
     }
 

@@ -4,9 +4,9 @@ use super::check_progress::{Answer, CheckProgress, Refusal, SentCheck};
 use super::node_state::{Finding, NodeVersion};
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, ReplacementReason};
+use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP};
 use crate::stream::Stream;
-use nodegate_kube_follow::{Backoff, Connection};
+use nodegate_kube_follow::{Backoff, Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
@@ -112,17 +112,14 @@ impl ConsistencyCheck {
     }
 
     /// Ends an outage after a list, and all checks, because the list was requested later. The next failure is a
-    /// first one again. Returns the number of a check that was answered on a new connection.
-    pub(super) fn outage_is_over(&mut self) -> Option<u64> {
+    /// first one again.
+    pub(super) fn outage_is_over(&mut self) {
         self.late.clear();
         self.failing = false;
         self.next = Next::Here;
         self.left_alone_until = Moment::default();
         self.backoff.reset();
-        match std::mem::replace(&mut self.progress, CheckProgress::Idle) {
-            CheckProgress::AwaitingWatch(sent, ..) if sent.on_a_new_connection => Some(sent.number),
-            _ => None,
-        }
+        self.progress = CheckProgress::Idle;
     }
 
     /// Makes the next check one on a new client, whose credentials are those of that moment.
@@ -187,6 +184,11 @@ impl FreshnessMonitor {
         }
     }
 
+    /// Returns true if an answer waits for the watch: the watches may have to move to its connection.
+    pub(crate) fn is_awaiting_watch(&self) -> bool {
+        matches!(self.check.progress, CheckProgress::AwaitingWatch(..))
+    }
+
     pub(super) fn check_overdue(&mut self, now: Moment) {
         let due = self.check_wakes_at().is_some_and(|at| at <= now);
         match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
@@ -228,8 +230,7 @@ impl FreshnessMonitor {
 
     pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
         let Some((sent, _)) = self.check.take(number) else {
-            self.take(Transition::AnsweredTooLate);
-            return self.actions.push(Action::DropTheAnswer(number));
+            return self.take(Transition::AnsweredTooLate);
         };
         // All other checks are of no use any more.
         self.check.progress = CheckProgress::Idle;
@@ -364,14 +365,17 @@ impl FreshnessMonitor {
         if sent.on_a_new_connection || elsewhere {
             self.take(Transition::Moved);
         }
-        if sent.on_a_new_connection {
-            self.move_to_the_answer(sent.number);
+        // A follower that is opening a watch of its own stays where it is.
+        if sent.on_a_new_connection && self.node.is_open() {
+            // The other followers get the client from the Node's.
+            self.actions.push(Action::MoveToTheAnswer);
+            self.replace(Stream::Node, FailureReason::Moved);
         }
         if !finding.is_known() {
-            self.replace_those(ReplacementReason::Unresponsive, |_| true);
+            self.replace_those(FailureReason::Unresponsive, |_| true);
         } else if !sent.on_a_new_connection {
             // All watches belong on the connection that gives proof.
-            self.replace_those(ReplacementReason::Moved, |watch| !watch.is_on(connection));
+            self.replace_those(FailureReason::Moved, |watch| !watch.is_on(connection));
             if !elsewhere {
                 self.replace_silent_watches(now);
             }
@@ -406,18 +410,6 @@ impl FreshnessMonitor {
         self.proved_on = None;
     }
 
-    /// Moves the watches to the client of an answer. The other followers get it from the Node's.
-    fn move_to_the_answer(&mut self, number: u64) {
-        if self.node.is_open() {
-            self.actions.push(Action::MoveToTheAnswer);
-            self.replace(Stream::Node, ReplacementReason::Moved);
-        } else {
-            // The Node's follower is opening a watch of its own. If it were kept, this connection would stay
-            // open unused.
-            self.actions.push(Action::DropTheAnswer(number));
-        }
-    }
-
     /// Replaces watches that are silent while the API server answers. Either the heartbeat has stopped or it
     /// does not get through, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
@@ -427,7 +419,7 @@ impl FreshnessMonitor {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);
             self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);
-            self.replace_those(ReplacementReason::Unresponsive, |_| true);
+            self.replace_those(FailureReason::Unresponsive, |_| true);
         }
     }
 

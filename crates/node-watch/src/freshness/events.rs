@@ -17,8 +17,7 @@ impl FreshnessMonitor {
         self.confirmed_absence = false;
         self.hold(node, now);
         self.take(Transition::NodeListed);
-        let answered = self.check.outage_is_over();
-        self.actions.extend(answered.map(Action::DropTheAnswer));
+        self.check.outage_is_over();
         self.actions.push(Action::Abandon(self.check.number));
         self.prove_node(asked_at, None);
     }

@@ -40,7 +40,7 @@ use crate::stream::Stream;
 use consistency_check::ConsistencyCheck;
 use fastrand::Rng;
 use lease_renewal::WallClock;
-use nodegate_kube_follow::Connection;
+use nodegate_kube_follow::{Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -117,19 +117,8 @@ pub(crate) enum Action {
     Found(Finding, NodeVersion),
     /// Restart the Node's watch on the connection that answered the last check.
     MoveToTheAnswer,
-    /// Drop the connection that answered the check with this number.
-    DropTheAnswer(u64),
-    /// Drop the stream, and restart it.
-    Replace(Stream, ReplacementReason),
-}
-
-/// The reason for the replacement of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplacementReason {
-    /// The watch has missed a change, or has gone silent.
-    Unresponsive,
-    /// Another connection is as good or better.
-    Moved,
+    /// Drop the stream, and restart it: the watch is unresponsive, or another connection is as good or better.
+    Replace(Stream, FailureReason),
 }
 
 /// The state machine of the cache's freshness.
@@ -234,7 +223,7 @@ impl FreshnessMonitor {
             let unresponsive_at = self.services.get(index).and_then(Watch::unresponsive_at);
             if unresponsive_at.is_some_and(|at| at <= now) {
                 self.take(Transition::ServiceUnresponsive);
-                self.replace(Stream::Service(index), ReplacementReason::Unresponsive);
+                self.replace(Stream::Service(index), FailureReason::Unresponsive);
             }
         }
         self.check_overdue(now);
@@ -296,14 +285,14 @@ impl FreshnessMonitor {
         }
     }
 
-    fn replace(&mut self, stream: Stream, why: ReplacementReason) {
+    fn replace(&mut self, stream: Stream, why: FailureReason) {
         if self.watch_mut(stream).is_some_and(Watch::mark_for_replacement) {
             self.actions.push(Action::Replace(stream, why));
         }
     }
 
     /// Replaces the watches that match: a fault of one may have hit all.
-    fn replace_those(&mut self, why: ReplacementReason, which: impl Fn(&Watch) -> bool) {
+    fn replace_those(&mut self, why: FailureReason, which: impl Fn(&Watch) -> bool) {
         let services = (0..self.services.len()).map(Stream::Service);
         for stream in [Stream::Node, Stream::Lease].into_iter().chain(services) {
             if self.watch_mut(stream).is_some_and(|watch| which(watch)) {

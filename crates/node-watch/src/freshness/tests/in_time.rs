@@ -2,8 +2,9 @@
 //! don't make the cache stale.
 
 use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
-use crate::freshness::{Action, Input, Refusal, ReplacementReason, Transition};
+use crate::freshness::{Action, Input, Refusal, Transition};
 use crate::stream::Stream;
+use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
 
 fn throttled(seconds: u64) -> Refusal {
@@ -149,10 +150,7 @@ fn a_connection_to_which_no_watch_moves_is_dropped() {
     let (number, is_new) = scenario.asks();
     assert!(is_new);
     scenario.step(Input::Closed(Stream::Node)).answers(number, node(1), elsewhere());
-    assert!(
-        scenario.said.contains(&Action::DropTheAnswer(2))
-            && !scenario.said.contains(&Action::MoveToTheAnswer)
-    );
+    assert!(!scenario.said.contains(&Action::MoveToTheAnswer) && !scenario.machine.is_awaiting_watch());
 }
 
 /// This is a kubelet with `nodeLeaseDurationSeconds: 60`.
@@ -167,7 +165,7 @@ fn a_lease_that_is_renewed_rarely_is_no_silent_one() {
                 .renewal(Duration::ZERO);
             let (number, _) = scenario.asks();
             scenario.answers(number, node(1), here());
-            let unresponsive = scenario.replaced(ReplacementReason::Unresponsive);
+            let unresponsive = scenario.replaced(FailureReason::Unresponsive);
             if !unresponsive.is_empty() {
                 assert_eq!((unresponsive, replaced), (vec![Stream::Node, Stream::Lease, SERVICE], true));
                 return;
@@ -188,7 +186,7 @@ fn a_lease_that_was_listed_and_brings_no_renewal_is_a_silent_one() {
         }
         let replaced = (0..3).any(|_| {
             let (number, _) = scenario.asks();
-            !scenario.answers(number, node(1), here()).replaced(ReplacementReason::Unresponsive).is_empty()
+            !scenario.answers(number, node(1), here()).replaced(FailureReason::Unresponsive).is_empty()
         });
         assert_eq!(replaced, listed);
     }
@@ -205,7 +203,7 @@ fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
             let (asked_at, answered_at) = (scenario.now, scenario.now.plus(Duration::from_millis(millis)));
             scenario.passes(answered_at.since(asked_at)).answers(number, node(1), here());
             assert_eq!(scenario.proved, Some(asked_at));
-            moved += scenario.replaced(ReplacementReason::Moved).len();
+            moved += scenario.replaced(FailureReason::Moved).len();
         }
         let (stale, tried) =
             (scenario.taken(Transition::WentStale), scenario.taken(Transition::CheckSentOnNewConnection));

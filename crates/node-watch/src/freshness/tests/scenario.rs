@@ -1,10 +1,8 @@
 //! A state machine with a clock of its own, for scripted scenarios.
 
-use crate::freshness::{
-    Action, FreshnessMonitor, Input, NodeVersion, ReplacementReason, Transition, Transitions,
-};
+use crate::freshness::{Action, FreshnessMonitor, Input, NodeVersion, Transition, Transitions};
 use crate::stream::Stream;
-use nodegate_kube_follow::Connection;
+use nodegate_kube_follow::{Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -158,7 +156,7 @@ impl Scenario {
         self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
     }
 
-    pub(super) fn replaced(&self, why: ReplacementReason) -> Vec<Stream> {
+    pub(super) fn replaced(&self, why: FailureReason) -> Vec<Stream> {
         let replaced = self.said.iter().filter_map(|action| match action {
             Action::Replace(stream, said) if *said == why => Some(*stream),
             _ => None,

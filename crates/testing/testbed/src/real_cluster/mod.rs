@@ -153,17 +153,22 @@ impl RealCluster {
     /// Writes a kubeconfig for an agent, and returns its path.
     pub fn agent_kubeconfig(&self, server: ServerRoute, account: &str) -> PathBuf {
         let token = self.kubectl.must(&["--namespace=nodegate", "create", "token", account, "--duration=2h"]);
+        let file = self.files.path().join(format!("{server:?}-{account}.kubeconfig"));
+        self.write_kubeconfig(server, &json!({"token": token.trim()}), &file);
+        file
+    }
+
+    /// Writes a kubeconfig with this user into a file.
+    pub fn write_kubeconfig(&self, server: ServerRoute, user: &Value, file: &Path) {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "real",
             "clusters": [{"name": "real", "cluster": {
                 "server": server.url(), "certificate-authority": self.directory.join("pki/ca.crt"),
             }}],
-            "users": [{"name": "agent", "user": {"token": token.trim()}}],
+            "users": [{"name": "agent", "user": user}],
             "contexts": [{"name": "real", "context": {"cluster": "real", "user": "agent"}}],
         });
-        let file = self.files.path().join(format!("{server:?}-{account}.kubeconfig"));
-        fs::write(&file, config.to_string()).unwrap();
-        file
+        fs::write(file, config.to_string()).unwrap();
     }
 
     /// Returns the status and the reason of the Node's Ready condition.
