@@ -9,7 +9,7 @@ use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use serde_json::json;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const FIXED: [&str; 3] = ["token", "exec", CERTIFICATE];
 /// Where client libraries look for the credentials of a Pod. The file system is the cluster's own.
 const SERVICE_ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 /// The life of the first certificate, in seconds. An API server refuses an expired one on an open connection, too.
-const LIFE: u32 = 45;
+const LIFE: u32 = 90;
 /// How long requests are counted after the last refusal.
 const AFTERWARDS: Duration = Duration::from_mins(1);
 const REFUSED: &str = "the API server refuses the credentials";
@@ -30,7 +30,7 @@ const MOVED: &str = "moving the watches to a new connection";
 
 /// Issues a certificate for the account: `openssl x509` knows no life below a day.
 const ISSUE: &str = r#"cd "$1"; : >index.txt
-printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n' >ca.cnf
+printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\nx509_extensions=e\n[p]\ncommonName=supplied\n[e]\nextendedKeyUsage=clientAuth\n' >ca.cnf
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout new.key -out new.csr -subj /CN=system:serviceaccount:nodegate:no-leases
 openssl ca -batch -notext -config ca.cnf -cert "$2/ca.crt" -keyfile "$2/ca.key" -in new.csr -out new.crt \
   -enddate "$(date -u -d "+$3 seconds" +%y%m%d%H%M%SZ)""#;
@@ -38,6 +38,7 @@ openssl ca -batch -notext -config ca.cnf -cert "$2/ca.crt" -keyfile "$2/ca.key" 
 /// Writes the credentials of each kind: those that are bound to this Secret, and a certificate.
 fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let (kubectl, files) = (&cluster.kubectl, cluster.files.path());
+    kubectl.must(&["--namespace=nodegate", "delete", "secret", secret, "--ignore-not-found"]);
     kubectl.must(&["--namespace=nodegate", "create", "secret", "generic", secret]);
     let bound = ["--bound-object-kind=Secret", "--bound-object-name", secret];
     let create = ["--namespace=nodegate", "create", "token", "no-leases"];
@@ -68,13 +69,17 @@ fn write(cluster: &RealCluster, secret: &str, life: u32) {
             }),
             _ => json!({"token": token.trim()}),
         };
-        cluster.write_kubeconfig(ServerRoute::A, &user, &files.join(kind));
+        cluster.write_kubeconfig(ServerRoute::A, &user, &kubeconfig(cluster, kind));
     }
+}
+
+fn kubeconfig(cluster: &RealCluster, kind: &str) -> PathBuf {
+    cluster.files.path().join(format!("{kind}.kubeconfig"))
 }
 
 fn start(cluster: &RealCluster, kind: &str) -> Agent {
     if kind != POD {
-        return Agent::start(REAL_NODE, &cluster.files.path().join(kind), &[]);
+        return Agent::start(REAL_NODE, &kubeconfig(cluster, kind), &[]);
     }
     let mut command = Command::new(nodegate_testbed::programs::agent());
     let address = [("KUBERNETES_SERVICE_HOST", "10.10.3.1"), ("KUBERNETES_SERVICE_PORT", "6443")];
