@@ -65,6 +65,7 @@ pub struct HealthBody<'a> {
 
 /// One check in the body.
 #[derive(Debug, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key of the JSON")]
 pub struct CheckBody<'a> {
     /// The name of the check.
     pub name: Cow<'a, str>,

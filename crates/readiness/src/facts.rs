@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 /// The Node object as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "a process has one or two")]
 pub enum Node {
     /// Never seen: the first list has not succeeded yet.
     #[default]
