@@ -125,7 +125,9 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
         for own in [None, Some(kept())] {
             let scenario = begin(policy("unschedulable"));
             set(&scenario, true);
-            own.map(|own| judge(&scenario, own));
+            if let Some(own) = own {
+                judge(&scenario, own);
+            }
             assert!(!scenario.board.take_over(handed_on(&before), at(1), WALL), "no facts");
             assert_eq!(says(&scenario), says_before);
         }
