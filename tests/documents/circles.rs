@@ -41,7 +41,8 @@ impl Visit<'_> for Module {
         match item.vis {
             Visibility::Inherited => self.paths.extend(paths),
             _ => {
-                self.reexports.extend(paths.into_iter().filter_map(|path| Some((path.last()?.clone(), path))))
+                self.reexports
+                    .extend(paths.into_iter().filter_map(|path| Some((path.last()?.clone(), path))));
             }
         }
     }

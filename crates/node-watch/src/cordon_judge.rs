@@ -122,7 +122,7 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
                 watch.board.judge_cordon(None, watch.now(), nodegate_clock::wall());
             }
             Err(error) => {
-                tracing::debug!(error, "can't count the cordoned nodes; keeping the node in the pool")
+                tracing::debug!(error, "can't count the cordoned nodes; keeping the node in the pool");
             }
         }
         let before = queue.as_ref().map_or(0, CordonsBefore::count);

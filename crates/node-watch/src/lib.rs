@@ -135,7 +135,7 @@ impl NodeWatch {
         });
         let services: Vec<_> = services.collect();
         let (cordons, seen) = watch::channel(None);
-        let judge = cordon_judge::run(&self, &driver, seen);
+        let judge = Box::pin(cordon_judge::run(&self, &driver, seen));
         let node = follow::node(&self, driver.clone(), no_client, first_list, cordons);
         // Biased: the order in which the streams are polled does not depend on how often they were.
         tokio::join!(biased; node, lease, drive, judge, join_all(services));

@@ -38,7 +38,7 @@ pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
     pub(crate) uid: Option<String>,
-    /// Its first InternalIP, else its first ExternalIP.
+    /// Its first `InternalIP`, else its first `ExternalIP`.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
     pub(crate) is_control_plane: bool,

@@ -24,9 +24,9 @@ fn begin(policy: Policy) -> Scenario {
     scenario
 }
 
-fn kept() -> Option<Kept> {
+fn kept() -> Kept {
     let max_drained = "50%".parse().unwrap();
-    Some(Kept { drained: 5, nodes: 10, max_drained, first: "n7".to_owned() })
+    Kept { drained: 5, nodes: 10, max_drained, first: "n7".to_owned() }
 }
 
 fn set(scenario: &Scenario, cordoned: bool) -> (u16, bool) {
@@ -62,16 +62,16 @@ fn a_cordon_takes_the_node_out_when_it_is_granted_and_until_its_end() {
     let scenario = begin(policy("unschedulable,taint:a"));
     assert_eq!(set(&scenario, false), IN);
     assert_eq!(set(&scenario, true), IN, "not judged yet");
-    assert_eq!(judge(&scenario, kept()), KEPT);
+    assert_eq!(judge(&scenario, Some(kept())), KEPT);
     assert_eq!(set(&scenario, true), KEPT, "another event");
     let shown = status(&scenario);
-    assert_eq!((&shown.kept, shown.was_kept), (&kept(), false));
+    assert_eq!((&shown.kept, shown.was_kept), (&Some(kept()), false));
     let text = "kept in the pool: 5 of 10 nodes are drained (--max-drained 50%), n7 for longest";
     assert_eq!(sentence::why(&shown), format!("may get new traffic: cordoned, but {text}"));
-    assert_eq!(DrainSummary::of(&shown, None).kept, kept());
+    assert_eq!(DrainSummary::of(&shown, None).kept, Some(kept()));
     assert_eq!(judge(&scenario, None), OUT);
     assert!(status(&scenario).was_kept && DrainSummary::of(&status(&scenario), None).was_kept);
-    assert_eq!(judge(&scenario, kept()), OUT, "it does not come back because another one leaves");
+    assert_eq!(judge(&scenario, Some(kept())), OUT, "it does not come back because another one leaves");
     assert_eq!((set(&scenario, true), set(&scenario, false)), (OUT, IN));
     assert_eq!(judge(&scenario, None), IN, "an answer that comes too late");
     assert_eq!((set(&scenario, true), judge(&scenario, None)), (IN, OUT));
@@ -87,7 +87,7 @@ fn only_a_cordon_can_be_kept() {
     facts.taints = [Taint::from("a:NoSchedule".to_owned())].into();
     scenario.board.set_node(Node::Present(facts), at(1), WALL);
     assert_eq!(says(&scenario), OUT, "the other changes of the event count");
-    assert_eq!(judge(&scenario, kept()), OUT);
+    assert_eq!(judge(&scenario, Some(kept())), OUT);
     assert_eq!(set(&scenario, true), KEPT);
 }
 
@@ -97,7 +97,7 @@ fn without_a_budget_or_the_signal_a_cordon_is_what_it_was() {
         let scenario = begin(policy);
         set(&scenario, false);
         assert_eq!(set(&scenario, true), out);
-        assert_eq!(judge(&scenario, kept()), out);
+        assert_eq!(judge(&scenario, Some(kept())), out);
     }
 }
 
@@ -105,7 +105,7 @@ fn without_a_budget_or_the_signal_a_cordon_is_what_it_was() {
 fn a_cordon_from_before_the_start_counts_until_it_is_judged() {
     let scenario = begin(policy("unschedulable"));
     assert_eq!(set(&scenario, true), OUT);
-    assert_eq!(judge(&scenario, kept()), KEPT);
+    assert_eq!(judge(&scenario, Some(kept())), KEPT);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
     let before = begin(policy("unschedulable"));
     set(&before, false);
     set(&before, true);
-    for (judged, says_before) in [(kept(), KEPT), (None, OUT)] {
+    for (judged, says_before) in [(Some(kept()), KEPT), (None, OUT)] {
         assert_eq!(judge(&before, judged), says_before);
         // It has heard nothing from the API server yet.
         let scenario = Scenario::begin(policy("unschedulable"), &["node_ready"]);
@@ -126,7 +126,7 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
             let scenario = begin(policy("unschedulable"));
             set(&scenario, true);
             if let Some(own) = own {
-                judge(&scenario, own);
+                judge(&scenario, Some(own));
             }
             assert!(!scenario.board.take_over(handed_on(&before), at(1), WALL), "no facts");
             assert_eq!(says(&scenario), says_before);
