@@ -1,9 +1,8 @@
 //! Accepts connections from the kernel, closes those that `--allow-from` does not allow, and reacts to failures: never
 //! quits, never spins.
 
-use crate::connection_handle::Client;
 use crate::counts::ConnectionCounts;
-use crate::networks::Networks;
+use crate::networks::{Client, Networks};
 use crate::rare_lines::RareLines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -1,6 +1,5 @@
 //! The bytes of one connection.
 
-use crate::activity::Activity;
 use crate::connection_handle::Connection;
 use crate::connection_start::{Malformed, Start, WithoutVersion};
 use bytes::{Buf, Bytes};
@@ -41,11 +40,7 @@ impl ClientStream {
 
     /// Marks the next bytes sent as the last ones.
     pub fn end_after_answer(&self) {
-        self.activity().end_after_answer();
-    }
-
-    fn activity(&self) -> &Activity {
-        &self.connection.activity
+        self.connection.activity().end_after_answer();
     }
 
     /// Sends all of `bytes`.
@@ -71,7 +66,7 @@ impl ClientStream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(self.connection.socket().poll_recv(cx, buffer))?;
-        self.activity().received(buffer.filled().get(before..).unwrap_or_default());
+        self.connection.activity().received(buffer.filled().get(before..).unwrap_or_default());
         Poll::Ready(Ok(()))
     }
 
@@ -103,12 +98,12 @@ impl ClientStream {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let is_last = self.activity().ends_after_answer();
+        let is_last = self.connection.activity().ends_after_answer();
         let sent = self.connection.socket().poll_send(cx, bytes, is_last);
         if sent.is_pending() {
-            self.activity().block();
+            self.connection.activity().block();
         } else {
-            self.activity().unblock();
+            self.connection.activity().unblock();
         }
         sent
     }

@@ -1,11 +1,12 @@
-//! The client of a connection, and what its handler may say about the connection.
+//! A connection as its handler sees it.
 
 use crate::activity::Activity;
-use crate::connections::{ConnectionSlot, Connections};
+use crate::connections::ConnectionSlot;
 use crate::lazy_socket::Socket;
+use crate::networks::Client;
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -18,31 +19,28 @@ const LINGER_BYTES: usize = 256 * 1024;
 /// The size of a read whose bytes are discarded.
 const CHUNK: usize = 2048;
 
-/// The client of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// The address that the client connected from.
-    pub address: IpAddr,
-    /// True if the client is on this node, in its own network namespace.
-    pub on_this_node: bool,
-}
-
 /// A connection as its handler sees it.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// The client of the connection.
     pub client: Client,
-    pub(crate) activity: Arc<Activity>,
-    key: u64,
-    connections: Arc<Connections>,
-    socket: Arc<Mutex<Socket>>,
+    owned: Arc<Owned>,
+}
+
+/// A descriptor and its place, which is free again after the descriptor.
+#[derive(Debug)]
+struct Owned {
+    socket: Mutex<Socket>,
+    slot: ConnectionSlot,
 }
 
 impl Connection {
-    pub(crate) fn new(socket: TcpStream, client: Client, slot: &ConnectionSlot) -> Self {
-        let (activity, connections) = (Arc::clone(&slot.activity), Arc::clone(&slot.connections));
-        let socket = Arc::new(Mutex::new(Socket::new(socket)));
-        Self { client, activity, key: slot.key, connections, socket }
+    pub(crate) fn new(socket: TcpStream, client: Client, slot: ConnectionSlot) -> Self {
+        Self { client, owned: Arc::new(Owned { socket: Mutex::new(Socket::new(socket)), slot }) }
+    }
+
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.owned.slot.activity
     }
 
     /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
@@ -59,14 +57,14 @@ impl Connection {
         let socket = self.socket();
         // Shuts down even where closing alone seems enough: closing with unread data would discard an answer
         // that waits for its end.
-        socket.has_ended() || socket.shutdown().is_err() || !self.activity.awaits_request()
+        socket.has_ended() || socket.shutdown().is_err() || !self.activity().awaits_request()
     }
 
     /// Waits until the answer has arrived, unless places are scarce. The sweep bounds the time.
     pub async fn linger(&self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        while discarded < LINGER_BYTES && !self.connections.is_pressed(self.key) {
+        while discarded < LINGER_BYTES && !self.is_pressed() {
             let mut chunk = ReadBuf::uninit(&mut chunk);
             match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
@@ -75,29 +73,34 @@ impl Connection {
         }
     }
 
+    fn is_pressed(&self) -> bool {
+        self.owned.slot.connections.is_pressed(self.owned.slot.key)
+    }
+
     /// Locks the socket, which only the task of the connection uses.
     pub(crate) fn socket(&self) -> MutexGuard<'_, Socket> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owned.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves when the client has ended its side and the present request must end with it.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.activity.is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
+        if self.activity().is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
     }
 
     /// Ends the present request when its client ends its side of the connection: the future of its answer is
     /// dropped then. Without this call a client that has finished sending still gets its answer.
     pub fn end_with_client(&self) {
-        self.activity.bind_to_client();
+        self.activity().bind_to_client();
     }
 
     /// Makes the client a known one for this connection: strangers don't take its place any more.
     pub fn make_known(&self) {
-        self.connections.make_known(|key, _| key == self.key);
+        let slot = &self.owned.slot;
+        slot.connections.make_known(|key, _| key == slot.key);
     }
 
     /// Returns true if each answer ends its connection: during the shutdown, and for strangers while places are scarce.
     pub fn is_closing(&self) -> bool {
-        self.connections.closing.load(Ordering::Relaxed) || self.connections.is_pressed(self.key)
+        self.owned.slot.connections.closing.load(Ordering::Relaxed) || self.is_pressed()
     }
 }

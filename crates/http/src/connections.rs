@@ -3,10 +3,9 @@
 //! one to the next.
 
 use crate::activity::{Activity, Order, Phase, Snapshot};
-use crate::connection_handle::Client;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::networks::{KnownClients, client_key};
+use crate::networks::{Client, KnownClients, client_key};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +14,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Of a full burst, a stranger gets at most one place in this many.
-const SHARE_OF_BURST: usize = 8;
+/// Of a full burst, all strangers together get at most one place in this many.
+const STRANGERS_IN_BURST: usize = 4;
+/// The same of one stranger.
+const STRANGER_IN_BURST: usize = 32;
 
 /// The places of one listener.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ struct Entry {
     seen: Option<(Snapshot, Instant)>,
 }
 
-/// A place. It must be dropped after all else that a connection has.
+/// A place. It must be dropped after the descriptor of the connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     pub(crate) key: u64,
@@ -66,7 +67,7 @@ pub(crate) struct ConnectionSlot {
 pub(crate) struct Burst {
     /// True if more may wait in the accept queue. Time is scarce then, and a balancer's probe may be behind.
     pub(crate) is_full: bool,
-    /// The number of connections of each stranger so far.
+    /// The number of places that each stranger has got so far.
     pub(crate) strangers: HashMap<IpAddr, usize>,
 }
 
@@ -82,11 +83,12 @@ impl Connections {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);
         let client = client.address.to_canonical();
-        if !is_known && burst.exceeds_share(client, &self.limits)
-            || !self.make_room(client, is_known, burst.is_full)
-        {
+        if !is_known && burst.exceeds_share(client, self.limits.burst()) {
             self.counts.refused.inc();
             return None;
+        }
+        if self.table().open(is_known).count() >= self.limits.half() {
+            self.evict(is_known);
         }
         while self.table().half(is_known).count() >= self.limits.half() {
             self.left.notified().await;
@@ -102,23 +104,10 @@ impl Connections {
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
-    /// Returns true if a place is free for this client, or will be soon. In a full burst, a client only gets the
-    /// place of another one if it gains by it.
-    fn make_room(&self, client: IpAddr, is_known: bool, is_full: bool) -> bool {
+    /// Closes a connection of the client that holds most. Returns false if there is none.
+    fn evict(&self, is_known: bool) -> bool {
         let mut table = self.table();
-        if table.open(is_known).count() < self.limits.half() {
-            return true;
-        }
-        let holdings = table.holdings(is_known, Some(client));
-        let own = holdings.get(&client).copied().unwrap_or_default();
-        if is_full && own > 1 && holdings.values().all(|held| *held <= own) {
-            return false;
-        }
-        self.evict(&mut table, is_known, Some(client))
-    }
-
-    fn evict(&self, table: &mut Table, is_known: bool, newcomer: Option<IpAddr>) -> bool {
-        let victim = table.victim(is_known, newcomer);
+        let victim = table.victim(is_known);
         let evicted = victim.and_then(|key| table.entries.get_mut(&key)).map(Entry::close).is_some();
         self.counts.evicted.inc_by(evicted.into());
         evicted
@@ -157,8 +146,7 @@ impl Connections {
 
     /// Closes a connection to free its file descriptor. Returns false if there is none.
     pub(crate) fn evict_one(&self) -> bool {
-        let mut table = self.table();
-        self.evict(&mut table, false, None) || self.evict(&mut table, true, None)
+        self.evict(false) || self.evict(true)
     }
 
     /// Closes the connections whose clients exceed a timeout.
@@ -253,27 +241,20 @@ impl Table {
         self.half(is_known).filter(|(_, entry)| entry.is_open())
     }
 
-    /// Returns the number of connections of each client, and of each IPv6 /64.
-    fn holdings(&self, is_known: bool, newcomer: Option<IpAddr>) -> HashMap<IpAddr, usize> {
-        let mut holdings = HashMap::new();
-        for client in self.open(is_known).map(|(_, entry)| entry.client).chain(newcomer) {
-            *holdings.entry(client).or_default() += 1;
-            if client.is_ipv6() {
-                *holdings.entry(client_key(client)).or_default() += 1;
-            }
-        }
-        holdings
-    }
-
     /// Chooses the connection to close: of the network that holds most, of the client in it that holds most, the one
     /// that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
     /// a client chooses what its connections do, so that protects none.
-    fn victim(&self, is_known: bool, newcomer: Option<IpAddr>) -> Option<u64> {
-        let holdings = self.holdings(is_known, newcomer);
-        let held = |client| holdings.get(&client);
+    fn victim(&self, is_known: bool) -> Option<u64> {
+        let mut held = HashMap::<_, usize>::new();
+        for (_, entry) in self.open(is_known) {
+            *held.entry((client_key(entry.client), None)).or_default() += 1;
+            *held.entry((client_key(entry.client), Some(entry.client))).or_default() += 1;
+        }
+        let rank =
+            |client| (held.get(&(client_key(client), None)), held.get(&(client_key(client), Some(client))));
         // The last of equals counts.
-        let by_age = self.open(is_known).rev().map(|(_, entry)| entry.client);
-        let most = by_age.max_by_key(|client| (held(client_key(*client)), held(*client)))?;
+        let most =
+            self.open(is_known).rev().map(|(_, entry)| entry.client).max_by_key(|client| rank(*client))?;
         let own = self.open(is_known).filter(|(_, entry)| entry.client == most);
         own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.since()))
             .map(|(key, _)| key)
@@ -281,11 +262,14 @@ impl Table {
 }
 
 impl Burst {
-    /// Returns true if the stranger has its share of a full burst.
-    fn exceeds_share(&mut self, client: IpAddr, limits: &Limits) -> bool {
+    /// Returns true if the stranger gets no more places of a full burst.
+    fn exceeds_share(&mut self, client: IpAddr, burst: usize) -> bool {
+        let all: usize = self.strangers.values().sum();
         let own = self.strangers.entry(client_key(client)).or_default();
-        *own += 1;
-        self.is_full && *own > limits.burst().div_ceil(SHARE_OF_BURST)
+        let exceeds = self.is_full
+            && (all >= burst.div_ceil(STRANGERS_IN_BURST) || *own >= burst.div_ceil(STRANGER_IN_BURST));
+        *own += usize::from(!exceeds);
+        exceeds
     }
 }
 

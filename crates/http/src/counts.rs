@@ -21,7 +21,7 @@ impl ConnectionCounts {
         let counters = [
             ("denied", "because --allow-from does not name their client", &self.denied),
             ("evicted", "to make room for new ones", &self.evicted),
-            ("refused", "unread because their clients held most", &self.refused),
+            ("refused", "unread because too many came at once", &self.refused),
         ];
         for (what, why, counter) in counters {
             let help = format!("Connections closed {why}");

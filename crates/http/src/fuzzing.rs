@@ -1,11 +1,11 @@
 //! The entry point of the fuzz target.
 
 use crate::byte_stream::ClientStream;
-use crate::connection_handle::{Client, Connection};
+use crate::connection_handle::Connection;
 use crate::connections::{Burst, Connections};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::networks::KnownClients;
+use crate::networks::{Client, KnownClients};
 use crate::requests::Protocol;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
@@ -16,6 +16,5 @@ pub async fn serve_one<P: Protocol>(protocol: Arc<P>, socket: TcpStream) {
     let connections =
         Connections::new(Limits::default(), KnownClients::default(), ConnectionCounts::default());
     let Some(slot) = Arc::new(connections).enter(client, &mut Burst::default()).await else { return };
-    let connection = Connection::new(socket, client, &slot);
-    protocol.serve(ClientStream::new(connection)).await;
+    protocol.serve(ClientStream::new(Connection::new(socket, client, slot))).await;
 }

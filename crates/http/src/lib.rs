@@ -54,12 +54,12 @@ mod server;
 
 pub use admin::{AdminPages, Health, text};
 pub use byte_stream::ClientStream;
-pub use connection_handle::{Client, Connection};
+pub use connection_handle::Connection;
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
-pub use networks::{KnownClients, Networks, client_key};
+pub use networks::{Client, KnownClients, Networks, client_key};
 pub use rare_lines::RareLines;
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};

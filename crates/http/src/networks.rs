@@ -5,6 +5,15 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+/// The client of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The address that the client connected from.
+    pub address: IpAddr,
+    /// True if the client is on this node, in its own network namespace.
+    pub on_this_node: bool,
+}
+
 /// A list of client networks; an empty list means all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<IpNet>);

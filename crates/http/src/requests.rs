@@ -75,7 +75,7 @@ where
     H: Handler,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        let is_pipelined = connection.activity.begin();
+        let is_pipelined = connection.activity().begin();
         let asks_to_close = asks_to_close(&request);
         let body_left = !request.body().is_end_stream();
         let (handler, connection) = (Arc::clone(&handler), connection.clone());
@@ -90,9 +90,9 @@ where
             }
             let ends = is_closed_by(response.headers());
             if asks_to_close || ends {
-                connection.activity.end_after_answer();
+                connection.activity().end_after_answer();
             }
-            connection.activity.end(body_left && ends);
+            connection.activity().end(body_left && ends);
             Ok::<_, Infallible>(response)
         }
     });

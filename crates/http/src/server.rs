@@ -2,12 +2,12 @@
 
 use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
 use crate::byte_stream::ClientStream;
-use crate::connection_handle::{Client, Connection};
+use crate::connection_handle::Connection;
 use crate::connections::{Burst, ConnectionSlot, Connections};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
-use crate::networks::{KnownClients, Networks};
+use crate::networks::{Client, KnownClients, Networks};
 use crate::requests::Protocol;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -136,22 +136,15 @@ impl<P: Protocol> Server<P> {
 
     /// Serves a connection at once if its request is there already, else in a task.
     fn serve(&self, socket: TcpStream, client: Client, slot: ConnectionSlot) {
-        let connection = Connection::new(socket, client, &slot);
-        let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
+        let key = slot.key;
+        let stream = ClientStream::new(Connection::new(socket, client, slot));
+        let mut served = Box::pin(Arc::clone(&self.protocol).serve(stream));
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.
         let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
-        if !matches!(first, Ok(Poll::Pending)) {
-            // The place is free when all else is gone.
-            return drop((served, slot));
+        if matches!(first, Ok(Poll::Pending)) {
+            self.connections.set_task(key, tokio::spawn(served).abort_handle());
         }
-        let key = slot.key;
-        // An aborted task drops the connection first, too.
-        let task = tokio::spawn(async move {
-            served.await;
-            drop(slot);
-        });
-        self.connections.set_task(key, task.abort_handle());
     }
 
     /// Waits after a failure to accept.

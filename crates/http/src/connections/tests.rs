@@ -132,7 +132,7 @@ async fn the_client_that_holds_most_loses_one_whatever_it_does() {
 
 #[tokio::test]
 async fn of_one_client_the_idlest_goes_first() {
-    let table = table(8);
+    let table = table(10);
     let keys = enter_all(&table, times(3, CLIENT)).await;
     activity(&table, keys[0]).end(false);
     activity(&table, keys[1]).begin();
@@ -162,23 +162,22 @@ async fn a_host_with_many_ipv6_addresses_holds_no_more_than_one_with_one() {
 }
 
 #[tokio::test]
-async fn of_a_full_burst_one_stranger_gets_little_and_only_what_it_gains_by() {
+async fn of_a_full_burst_strangers_get_little_and_balancers_all() {
     let table = table(64);
-    let enter_burst = async |client: &str| {
-        let (mut burst, before) = (Burst { is_full: true, ..Burst::default() }, table.counts.refused.get());
-        for _ in 0..16 {
+    let mut burst = Burst { is_full: true, ..Burst::default() };
+    let mut enter = async |clients: Vec<String>| {
+        let before = table.counts.refused.get();
+        for client in &clients {
             enter_in(&table, client, &mut burst).await.map(|slot| serve(&table, slot));
         }
-        16 - (table.counts.refused.get() - before)
+        clients.len() - usize::try_from(table.counts.refused.get() - before).unwrap()
     };
-    assert_eq!(enter_burst(CLIENT).await, 2);
-    assert_eq!(enter_burst("192.0.2.1").await, 16, "a balancer");
-    enter_all(&table, times(24, CLIENT)).await;
-    assert_eq!(enter_burst(CLIENT).await, 0, "it would lose one for each");
-    assert_eq!(enter_burst("10.0.0.2").await, 2);
-    let before = table.counts.refused.get();
-    enter(&table, CLIENT).await;
-    assert_eq!(table.counts.refused.get(), before, "time is not scarce");
+    assert_eq!(enter(times(16, CLIENT).collect()).await, 1);
+    assert_eq!(enter(times(16, "192.0.2.1").collect()).await, 16);
+    assert_eq!(enter((0..16).map(|host| address(1, host)).collect()).await, 3, "four with the first");
+    assert_eq!(enter(times(1, LOOPBACK).collect()).await, 1);
+    let next = (0..16).map(|host| address(1, host));
+    assert_eq!(enter_all(&table, next).await.len(), 16, "of a burst that is not full");
 }
 
 #[tokio::test]
