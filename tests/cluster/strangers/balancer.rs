@@ -4,7 +4,7 @@
 use nodegate_testbed::http::read_answer;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use socket2::{Domain, Socket, Type};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(crate) struct Seen {
 }
 
 impl Balancer {
-    /// Starts a balancer at this address that requests `path`.
-    pub(crate) fn start(from: IpAddr, to: SocketAddr, path: &'static str) -> Self {
+    /// Starts a balancer at this address that requests `path`, or an agent-check if that is empty.
+    pub(crate) fn start(from: IpAddr, to: SocketAddr, path: &'static str, kubelet: SocketAddr) -> Self {
         let new = move |from, path: &'static str| {
             move |to| saw(connect(from, to).and_then(|mut stream| ask(&mut stream, path, "close")))
         };
@@ -38,13 +38,13 @@ impl Balancer {
             let mut kept = connection.lock().unwrap();
             let answered = kept.take().map_or_else(|| connect(from, to), Ok).and_then(|mut stream| {
                 let status = ask(&mut stream, path, "keep-alive")?;
-                *kept = Some(stream);
+                *kept = Some(stream).filter(|_| !path.is_empty());
                 Ok(status)
             });
             saw(answered)
         };
         let start = |ask| Prober::start(to, ask, PROBES_A_SECOND, 1);
-        let kubelet = Prober::start(to, new(to.ip(), "/livez"), PROBES_A_SECOND, 1);
+        let kubelet = Prober::start(kubelet, new(kubelet.ip(), "/livez"), PROBES_A_SECOND, 1);
         Self([start(new(from, path)), Prober::start(to, on_the_kept, PROBES_A_SECOND, 1), kubelet])
     }
 
@@ -61,6 +61,12 @@ impl Balancer {
         let probes = kinds.concat();
         let failed = probes.iter().filter(|probe| !matches!(probe.saw, Saw::Answer(200, _)));
         Seen { probes: probes.len(), failed: failed.map(Probe::result).collect(), slowest }
+    }
+}
+
+impl Seen {
+    pub(crate) fn slowest(&self) -> Duration {
+        self.slowest.into_iter().max().unwrap_or_default()
     }
 }
 
@@ -81,6 +87,11 @@ fn saw(answered: io::Result<u16>) -> Saw {
 }
 
 fn ask(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<u16> {
+    if path.is_empty() {
+        let mut line = String::new();
+        stream.read_to_string(&mut line)?;
+        return if line.ends_with('\n') { Ok(200) } else { Err(io::Error::other("no line")) };
+    }
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let reply = read_answer(stream)?.ok_or_else(|| io::Error::other("closed without an answer"))?;

@@ -10,12 +10,12 @@ mod group;
 use attacks::{Attack, From, KINDS, Kind};
 use balancer::{Balancer, Seen};
 use group::Group;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::network::namespaces::{Namespace, Stay};
-use nodegate_testbed::process::{descriptors, memory};
-use nodegate_testbed::{Cluster, programs};
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::process::{Program, descriptors, memory};
+use nodegate_testbed::{Cluster, NODE, programs, until};
 use std::env;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,79 +41,156 @@ const SHORT: Duration = Duration::from_secs(5);
 const NETWORK: &str = "\
     ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
     ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";
+const SERVER: [&str; 2] = ["10.8.0.1", "fd08::1"];
+const BALANCER: [&str; 2] = ["10.9.255.1", "fd09::1"];
 
-/// The place of the play: a network, an agent in it, and a balancer that has probed it for a while.
+/// A port that is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Port {
+    /// The agent's, with balancers that it must come to know.
+    Probes,
+    /// The agent's, with `--balancers`.
+    Named,
+    AgentCheck,
+    Metrics,
+    Haproxy,
+    Gate,
+}
+
+impl Port {
+    const ALL: [Self; 5] = [Self::Probes, Self::AgentCheck, Self::Metrics, Self::Haproxy, Self::Gate];
+
+    fn number(self) -> u16 {
+        match self {
+            Self::Probes | Self::Named => 25_001,
+            Self::AgentCheck => 25_002,
+            Self::Metrics => 25_004,
+            Self::Haproxy => 25_003,
+            Self::Gate => 25_006,
+        }
+    }
+
+    /// Returns the program beside the agent that has the port, and its arguments.
+    fn program(self, agent: &Path, directory: &Path) -> (PathBuf, Vec<String>) {
+        let (name, arguments) = match self {
+            Self::Haproxy => {
+                let file = directory.join("haproxy.cfg");
+                let arguments = vec!["--haproxy=none".to_owned(), format!("--config={}", file.display())];
+                ("nodegate-haproxy", [arguments, vec!["--listen=[::]:25003".to_owned()]].concat())
+            }
+            Self::Gate => ("nodegate-eviction-gate", Vec::new()),
+            _ => return (agent.to_owned(), Vec::new()),
+        };
+        (agent.with_file_name(name), arguments)
+    }
+
+    /// Returns the path of the balancer's probes. Only the node itself is known to the other programs.
+    fn probes(self) -> Option<&'static str> {
+        match self {
+            Self::AgentCheck => Some(""),
+            Self::Probes | Self::Named => Some("/health"),
+            _ => None,
+        }
+    }
+}
+
+/// The place of the play: a network, a program in it, and a balancer that has probed it for a while.
 struct Scene {
     balancer: Balancer,
-    agent: Agent,
+    program: Program,
     group: Group,
-    counts_anonymous: bool,
+    port: Port,
     _cluster: Cluster,
-    _stay: Stay,
-    _network: Namespace,
+    network: Namespace,
 }
 
 /// The result of an attack.
 struct Row {
     name: String,
     seen: Seen,
+    /// The same of another such program at the same time, which nobody attacked.
+    beside: Option<Seen>,
     rate: f64,
     memory_kib: u64,
     group_kib: u64,
     descriptors: usize,
+    has_ended: bool,
 }
 
 impl Scene {
-    /// Starts an agent whose balancer probes over IPv6 or IPv4.
-    fn start(program: &Path, millicpu: u64, is_v6: bool, known: Option<Duration>) -> Self {
+    /// Starts a program whose balancer probes over IPv6 or IPv4.
+    fn start(agent: &Path, port: Port, millicpu: u64, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
         network.shell(NETWORK);
-        let stay = network.stay();
+        let _stay = network.stay();
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);
-        let mut command = group.command(program);
-        command.env("NODEGATE_LISTEN_ADDRESS", "::");
-        let balancer: IpAddr = if is_v6 { "fd09::1".parse().unwrap() } else { "10.9.255.1".parse().unwrap() };
-        if known.is_none() {
-            command.env("NODEGATE_BALANCERS", balancer.to_string());
+        let (path, arguments) = port.program(agent, cluster.dir.path());
+        let mut command = group.command(&path);
+        command.args(arguments).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+        if port == Port::Metrics {
+            command.env("NODEGATE_METRICS_ADDR", "[::]:25004");
         }
-        let agent = cluster.launch(command);
-        agent.wait_ready();
-        let balancer = Balancer::start(balancer, Self::port(&agent, is_v6), "/health");
-        balancer.wait(3);
-        thread::sleep(known.unwrap_or_default());
-        let counts_anonymous = known.is_none();
-        Self { balancer, agent, group, counts_anonymous, _cluster: cluster, _stay: stay, _network: network }
+        let [server, balancer] = [SERVER, BALANCER].map(|both| both[usize::from(is_v6)]);
+        if port == Port::Named {
+            command.env("NODEGATE_BALANCERS", balancer);
+        }
+        let program = Program::start(&mut command);
+        let server = SocketAddr::new(server.parse().unwrap(), port.number());
+        let health = SocketAddr::new(server.ip(), Port::Probes.number());
+        let kubelet = if port == Port::AgentCheck { health } else { server };
+        let balancer = match port.probes() {
+            Some(path) => Balancer::start(balancer.parse().unwrap(), server, path, kubelet),
+            None => Balancer::start(server.ip(), server, "/livez", kubelet),
+        };
+        until("the program to answer", || {
+            balancer.wait(1);
+            balancer.take().failed.is_empty().then_some(())
+        });
+        Self { balancer, program, group, port, _cluster: cluster, network }
     }
 
-    fn port(agent: &Agent, is_v6: bool) -> SocketAddr {
-        let address = if is_v6 { "fd08::1" } else { "10.8.0.1" };
-        SocketAddr::new(address.parse().unwrap(), agent.address().port())
+    fn has_ended(&self) -> bool {
+        !Path::new(&format!("/proc/{}/exe", self.program.pid())).exists()
     }
 
-    /// Attacks the agent's port.
-    fn play(&mut self, kind: &'static Kind, from: From, duration: Duration) -> Row {
+    /// Attacks the program's port.
+    fn play(&self, kind: &'static Kind, from: From, duration: Duration, beside: Option<&Self>) -> Row {
+        let _stay = self.network.stay();
         self.balancer.take();
-        let attack = Attack::start(kind, from, Self::port(&self.agent, from.is_v6()));
-        let (began, pid) = (Instant::now(), self.agent.pid());
+        beside.map(|beside| beside.balancer.take());
+        let server = SERVER[usize::from(from.is_v6())].parse().unwrap();
+        let attack = Attack::start(kind, from, SocketAddr::new(server, self.port.number()));
+        let (began, pid) = (Instant::now(), self.program.pid());
         let (mut memory_kib, mut most) = (0, 0);
-        while began.elapsed() < duration && self.agent.is_running() {
+        while began.elapsed() < duration && !self.has_ended() {
+            // A program that has ended meanwhile has neither.
+            let Ok((used, open)) = catch_unwind(|| (memory(pid), descriptors(pid))) else { continue };
             // A program that is not optimised has a large file behind its memory.
-            let used = memory(pid);
-            memory_kib = memory_kib.max(if self.counts_anonymous { used.anonymous } else { used.resident });
-            most = most.max(descriptors(pid));
+            memory_kib =
+                memory_kib.max(if self.port == Port::Named { used.anonymous } else { used.resident });
+            most = most.max(open);
             thread::sleep(Duration::from_millis(50));
         }
-        let (rate, seen) = (attack.rate(), self.balancer.take());
-        let name = format!("{}, {from}", kind.name);
-        let group_kib = self.group.peak() / 1024;
-        Row { name, seen, rate, memory_kib, group_kib, descriptors: most }
+        Row {
+            name: format!("{}, {from}", kind.name),
+            rate: attack.rate(),
+            seen: self.balancer.take(),
+            beside: beside.map(|beside| beside.balancer.take()),
+            memory_kib,
+            group_kib: self.group.peak() / 1024,
+            descriptors: most,
+            has_ended: self.has_ended(),
+        }
     }
 }
 
 impl Row {
     /// Returns the failure, if any.
     fn mistake(&self) -> Option<String> {
+        if self.has_ended {
+            return Some("the program was killed".to_owned());
+        }
         if let Some(failed) = self.seen.failed.first() {
             return Some(format!("{} probes failed, the first with {failed}", self.seen.failed.len()));
         }
@@ -129,24 +206,27 @@ impl Row {
         if let Some(mistake) = self.mistake() {
             println!("  did not hold: {mistake}");
         }
-        self.mistake().is_none() && self.seen.slowest.iter().all(|slowest| *slowest < SLOWEST)
+        // The machine delays both programs.
+        let bound = SLOWEST + self.beside.as_ref().map(Seen::slowest).unwrap_or_default();
+        self.mistake().is_none() && self.seen.slowest() < bound
     }
 
     fn line(&self) -> String {
-        let Self { name, seen, rate, memory_kib, group_kib, descriptors } = self;
+        let Self { name, seen, beside, rate, memory_kib, group_kib, descriptors, .. } = self;
         let [new, kept, kubelet] = seen.slowest.map(|slowest| slowest.as_secs_f64());
+        let beside = beside.as_ref().map(Seen::slowest).unwrap_or_default().as_secs_f64();
         let [memory, group] = [memory_kib, group_kib].map(|kib| kib.div_ceil(1024));
         let (probes, failed) = (seen.probes, seen.failed.len());
         format!(
-            "| {name} | {rate:.0} | {probes} | {failed} | {new:.2} | {kept:.2} | {kubelet:.2} | {memory} | {group} | {descriptors} |"
+            "| {name} | {rate:.0} | {probes} | {failed} | {new:.2} | {kept:.2} | {kubelet:.2} | {beside:.2} | {memory} | {group} | {descriptors} |"
         )
     }
 }
 
 fn assert_harmless(kinds: &[&str], from: From) {
-    let mut scene = Scene::start(&programs::agent(), MILLICPU_OF_DEBUG, from.is_v6(), None);
+    let scene = Scene::start(&programs::agent(), Port::Named, MILLICPU_OF_DEBUG, from.is_v6());
     for kind in KINDS.iter().filter(|kind| kinds.contains(&kind.name)) {
-        let row = scene.play(kind, from, SHORT);
+        let row = scene.play(kind, from, SHORT, None);
         eprintln!("{}", row.line());
         assert_eq!(row.mistake(), None, "{}", row.line());
         assert!(row.rate > 0.0 && row.seen.probes >= 10, "{}", row.line());
@@ -168,33 +248,41 @@ fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
     assert_harmless(&["pipelines, unread", "kept"], From::Beside);
 }
 
-/// Prints the table. `STRANGERS_AGENT` names an optimised program, `STRANGERS_SECONDS` sets the length of each attack, and
-/// `STRANGERS` selects rows by a part of the name.
+/// Prints the tables, one for each port. `STRANGERS_AGENT` names an optimised program, beside which the others are;
+/// `STRANGERS_SECONDS` sets the length of each attack, `STRANGERS_PORT` selects a port, and `STRANGERS` rows by a part of
+/// the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
-    let program = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
-    let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
-    let duration = Duration::from_secs(seconds.map_or(8, |seconds| seconds.parse().unwrap()));
-    let wanted = env::var("STRANGERS").unwrap_or_default();
-    println!(
-        "| attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | resident, MiB | cgroup so far | descriptors |"
-    );
-    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    let set = |name| env::var(name).ok().filter(|text| !text.is_empty());
+    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
+    let duration =
+        Duration::from_secs(set("STRANGERS_SECONDS").map_or(8, |seconds| seconds.parse().unwrap()));
+    let (wanted, port) = (set("STRANGERS").unwrap_or_default(), set("STRANGERS_PORT").unwrap_or_default());
     let mut all_held = true;
-    for families in [&[From::V4(1), From::V4(130), From::V4(400)][..], &[From::Networks(130), From::Beside]] {
-        let mut scene: Option<Scene> = None;
-        let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
-        for (kind, from) in rows.filter(|(kind, from)| format!("{}, {from}", kind.name).contains(&wanted)) {
-            // One agent for all rows: an attack finds no less room than the one before.
-            scene.take_if(|scene| !scene.agent.is_running());
-            let scene =
-                scene.get_or_insert_with(|| Scene::start(&program, MILLICPU, from.is_v6(), Some(KNOWN)));
-            all_held &= scene.play(kind, from, duration).print();
-            if !scene.agent.is_running() {
-                println!("  the agent was killed");
+    for port in Port::ALL.into_iter().filter(|one| format!("{one:?}").contains(&port)) {
+        println!(
+            "\n| {port:?}: attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | of another agent | resident, MiB | cgroup so far | descriptors |"
+        );
+        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+        for families in
+            [&[From::V4(1), From::V4(130), From::V4(400)][..], &[From::Networks(130), From::Beside]]
+        {
+            let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
+            let rows = rows.filter(|(kind, from)| format!("{}, {from},", kind.name).contains(&wanted));
+            let start = || {
+                let scene = Scene::start(&agent, port, MILLICPU, families[0].is_v6());
+                thread::sleep(KNOWN);
+                scene
+            };
+            let (mut scene, mut beside) = (None, None);
+            for (kind, from) in rows {
+                // One program for all rows: an attack finds no less room than the one before.
+                scene.take_if(|scene: &mut Scene| scene.has_ended());
+                let beside = beside.get_or_insert_with(start);
+                all_held &= scene.get_or_insert_with(start).play(kind, from, duration, Some(beside)).print();
+                thread::sleep(Duration::from_secs(1));
             }
-            thread::sleep(Duration::from_secs(1));
         }
     }
     assert!(all_held, "not all held");
