@@ -51,12 +51,12 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 # A doc comment of an argument is its help text, in which <key> is a placeholder.
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
-# STRANGERS="HEADs" plays that attack alone.
+# STRANGERS="kept, 130," plays that attack alone, STRANGERS_PORT=Probes|AgentCheck|Metrics|Haproxy|Gate those of one port.
 faults: ## Faults that the agent survives, and a table of the attacks of strangers (an hour)
 	@hack/install-tools
 	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'
-	@cargo build --quiet --locked --profile quick --bin nodegate
-	@STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
+	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-haproxy -p nodegate-eviction-gate
+	@STRANGERS="$(STRANGERS)" STRANGERS_PORT="$(STRANGERS_PORT)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
 	  $(play) --test cluster $(table) strangers::table
 
 # WRITE=1 writes docs/load-balancers.md.

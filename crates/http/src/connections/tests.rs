@@ -132,7 +132,7 @@ async fn the_client_that_holds_most_loses_one_whatever_it_does() {
 
 #[tokio::test]
 async fn of_one_client_the_idlest_goes_first() {
-    let table = table(8);
+    let table = table(10);
     let keys = enter_all(&table, times(3, CLIENT)).await;
     activity(&table, keys[0]).end(false);
     activity(&table, keys[1]).begin();
