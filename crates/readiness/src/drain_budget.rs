@@ -6,8 +6,6 @@
 // they come. Where it did not, the dates of the cordons and the names of the nodes decide.
 
 use crate::bad_value::BadValue;
-use crate::facts::{Node, NodeFacts};
-use crate::rules::Policy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -87,9 +85,10 @@ impl CordonsBefore {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Removes those that have ended, by a later list. A node that was cordoned again has another date.
+    /// Removes those that have ended, by a later list. A date may change without that: the manager that has cordoned the
+    /// node writes something else. So a node that is cordoned again between two lists counts as if it had stayed.
     pub fn retain(&mut self, cordoned: &[CordonedNode]) {
-        self.0.retain(|before| cordoned.contains(before));
+        self.0.retain(|before| cordoned.iter().any(|other| other.name == before.name));
     }
 
     /// Returns why the node is kept in a pool of so many nodes; `None` if its turn has come.
@@ -111,59 +110,6 @@ pub struct Kept {
     pub max_drained: MaxDrained,
     /// The node that has been out for longest.
     pub first: String,
-}
-
-/// What the cordon of the own Node means.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cordon {
-    /// There is none.
-    #[default]
-    None,
-    /// It is not known yet whose turn it is.
-    Unjudged {
-        /// True if it counts until then: the agent never saw the Node without it.
-        counts: bool,
-    },
-    /// It takes the node out, until its end: no node comes back because another one leaves.
-    Granted {
-        /// True if the node was kept before.
-        was_kept: bool,
-    },
-    /// It does not take the node out yet.
-    Kept(Kept),
-}
-
-impl Cordon {
-    /// Returns the meaning after the Node changed from `before` to `facts`, and shows it in these.
-    pub(crate) fn after(self, before: &Node, facts: &mut NodeFacts, policy: &Policy) -> Self {
-        let cordon = match self {
-            _ if !facts.unschedulable => Self::None,
-            _ if policy.max_drained == MaxDrained::OFF || !policy.drain_on.name_cordons() => {
-                Self::Granted { was_kept: false }
-            }
-            Self::None => Self::Unjudged { counts: before.facts().is_none() },
-            known => known,
-        };
-        cordon.show(facts);
-        cordon
-    }
-
-    /// Returns the meaning after a judgement, if it needed one, and shows it in the facts.
-    pub(crate) fn judged(&self, kept: Option<Kept>, facts: &mut NodeFacts) -> Option<Self> {
-        if matches!(self, Self::None | Self::Granted { .. }) {
-            return None;
-        }
-        let was_kept = matches!(self, Self::Kept(_));
-        let cordon = kept.map_or(Self::Granted { was_kept }, Self::Kept);
-        facts.unschedulable = true;
-        cordon.show(facts);
-        Some(cordon)
-    }
-
-    fn show(&self, facts: &mut NodeFacts) {
-        facts.unschedulable &= *self != Self::Unjudged { counts: false };
-        facts.kept = if let Self::Kept(kept) = self { Some(kept.clone()) } else { None };
-    }
 }
 
 #[cfg(test)]
@@ -204,9 +150,9 @@ mod tests {
         let max = "40%".parse().unwrap();
         let kept = Kept { drained: 2, nodes: 5, max_drained: max, first: "d".to_owned() };
         assert_eq!(before.kept(max, 5), Some(kept));
-        // One is back, one was cordoned again, and one is new.
-        before.retain(&[at("a", Some(7)), at("b", Some(7)), at("e", Some(9)), at("f", None)]);
-        assert_eq!((names(&before).as_str(), before.kept(max, 5)), ("a", None));
+        // One is back, one was written to, and one is new.
+        before.retain(&[at("b", Some(7)), at("e", Some(9)), at("f", None)]);
+        assert_eq!((names(&before).as_str(), before.kept(max, 5)), ("e", None));
     }
 
     /// A cluster whose nodes decide as the agents do.
@@ -215,6 +161,8 @@ mod tests {
         cordoned: Vec<CordonedNode>,
         waiting: Vec<(usize, CordonsBefore)>,
         granted: BTreeSet<usize>,
+        /// The nodes that have come back since the agents asked.
+        back: BTreeSet<usize>,
     }
 
     proptest! {
@@ -225,14 +173,13 @@ mod tests {
             nodes in 1_usize..12, percent in 1_u8..=100, steps in prop::collection::vec((0_usize..12, 0..3), 0..200),
         ) {
             let (max, mut pool, mut unasked) = (MaxDrained(percent), Pool::default(), Vec::new());
-            let mut dates = BTreeSet::new();
             let name = |node: usize| format!("n{node:02}");
             for (second, (node, step)) in steps.into_iter().enumerate() {
                 let node = node % nodes;
                 let is_cordoned = pool.cordoned.iter().any(|other| other.name == name(node));
                 match step {
                     // All dates of ten steps are equal, and the names are in any order.
-                    0 if !is_cordoned && dates.insert((node, second / 10)) => {
+                    0 if !is_cordoned && !pool.back.contains(&node) => {
                         let since = Some(UNIX_EPOCH + Duration::from_secs(second as u64 / 10));
                         pool.cordoned.push(CordonedNode { since, name: name(node) });
                         unasked.push((node, CordonsBefore::new(&name(node), pool.cordoned.clone(), true)));
@@ -242,9 +189,11 @@ mod tests {
                         pool.waiting.retain(|(other, _)| *other != node);
                         unasked.retain(|(other, _)| *other != node);
                         pool.granted.remove(&node);
+                        pool.back.insert(node);
                     }
                     _ => {
                         pool.waiting.append(&mut unasked);
+                        pool.back.clear();
                         let before = pool.granted.clone();
                         for (node, queue) in &mut pool.waiting {
                             queue.retain(&pool.cordoned);

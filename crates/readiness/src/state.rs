@@ -1,7 +1,8 @@
 //! The whole state at one moment, and the reports that follow from it.
 
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome};
-use crate::drain_budget::{Cordon, Kept};
+use crate::cordon::Cordon;
+use crate::drain_budget::Kept;
 use crate::facts::Node;
 use crate::host_signals::HostSignals;
 use crate::moment::Moment;
@@ -128,9 +129,10 @@ impl State {
         let cordon = std::mem::take(&mut self.cordon);
         if let Node::Present(facts) = &mut node {
             policy.drain_on.drop_annotations(facts);
-            self.cordon = cordon.after(&self.node, facts, policy);
+            self.cordon = cordon.clone().after(&self.node, facts, policy);
         }
-        let changed = self.node != node;
+        // A cordon that is not taken up yet changes no fact.
+        let changed = self.node != node || self.cordon != cordon;
         self.ready = self.ready.after(&self.node, &node, policy, now, wall);
         self.node = node;
         changed

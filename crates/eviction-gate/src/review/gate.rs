@@ -62,7 +62,7 @@ pub(crate) struct Gate {
 }
 
 /// The most reviews that are decided at the same time. Others wait for their turn.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
 
 /// The pause between two looks at draining Nodes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);

@@ -51,7 +51,7 @@ const TOO_MANY: &str =
 const STUCK: Duration = Duration::from_mins(2);
 /// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB; five
 /// drains of full nodes have 550 reviews under way, and API servers have less than half of the places.
-const CONNECTIONS: usize = 1408;
+const CONNECTIONS: usize = 1280;
 
 /// Returns the limits of the webhook's port. The API server has one connection for each review under way.
 pub(crate) fn limits() -> Limits {

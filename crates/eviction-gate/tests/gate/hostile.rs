@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 /// More than the gate accepts connections of strangers.
 const STRANGERS: usize = 800;
-const CONNECTIONS: usize = 1408;
+const CONNECTIONS: usize = 1280;
 /// More descriptors than the gate needs besides its connections.
 const OWN_DESCRIPTORS: usize = 64;
 /// Half of the manifests' limit, in KiB.
