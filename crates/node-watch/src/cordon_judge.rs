@@ -107,7 +107,7 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
         let judging = judge(watch, driver, revision.as_deref(), &mut queue);
         let late = |_| Err(format!("no answer within {} s", within.as_secs()));
         let judged = timeout(within, judging).await.unwrap_or_else(late);
-        // Another cordon may have begun meanwhile.
+        // Another cordon may have started meanwhile.
         if cordons.has_changed().unwrap_or(true) {
             queue = None;
             continue;
