@@ -108,7 +108,7 @@ struct Scene {
 struct Row {
     name: String,
     seen: Seen,
-    /// The same of another such program at the same time, which nobody attacked.
+    /// The same of another such program at the same time, which was not attacked.
     beside: Option<Seen>,
     rate: f64,
     memory_kib: u64,

@@ -21,7 +21,7 @@ impl Reported {
     }
 }
 
-/// Returns the problems of a plan that nobody intends, and the nodes that are out.
+/// Returns the problems of a plan that are not intended, and the nodes that are out.
 pub(crate) fn problems_of(plan: &Desired) -> impl Iterator<Item = Problem> {
     let out = plan.nodes.iter().filter_map(|node| {
         let (verdict, reason) = node.out.as_ref()?;
