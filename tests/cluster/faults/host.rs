@@ -18,9 +18,9 @@ fn idle_clients_leave_descriptors_for_the_api_server() {
     scene.logged_once("the limit of file descriptors allows fewer connections");
     let idle = scene.fault(|scene| {
         let connect = |number: u32| {
-            // With capacity for sixteen connections, more at once would close a probe's connection before its
-            // request.
-            if number.is_multiple_of(10) {
+            // Clients of this node have three places here; more of them between two probes would close a probe's
+            // connection before its request.
+            if number.is_multiple_of(2) {
                 scene.prober.wait(1);
             }
             TcpStream::connect(scene.agent.address()).unwrap()
