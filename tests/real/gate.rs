@@ -279,7 +279,7 @@ fn send_all(
 }
 
 /// Five nodes at their limit of pods are drained at once. Beside that, some 2,000 evictions come within seconds, 200 at
-/// a time; the gate has room for 576 reviews of an API server at a time.
+/// a time; the gate has room for 320 reviews of an API server at a time.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {

@@ -1,5 +1,6 @@
-//! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
-//! off from the API server and for a `Ready=False` that does not count yet. No answer depends on this task; requests read the freshness themselves.
+//! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut off from
+//! the API server, for a `Ready=False` that does not count yet, and for a cordoned node that is kept in the pool. No
+//! answer depends on this task; requests read the freshness themselves.
 
 use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::{self, last_known};

@@ -21,8 +21,9 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// The longest wait for the head of a stream's response. Who sends a single request limits its wait. A frozen API server accepts connections and never answers.
-/// One whose cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
+/// The longest wait for the head of a stream's response; the sender of a single request limits its own wait. A frozen
+/// API server accepts connections and never answers. One whose cache gets no more changes waits for it for 3 s, and then
+/// answers a consistent list from etcd.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait.

@@ -47,8 +47,8 @@ pub(crate) type Seen = Option<(LastFacts, Instant)>;
 
 /// Takes over what the agents before this one knew: the probers, which the acknowledgement would otherwise need 90 s
 /// to learn, a `Ready=False` that has not lasted for `--not-ready-after` yet, whether a cordon takes the node out, and
-/// the last known facts if the API server has not answered. Must run right before the ports open: until then a predecessor may still learn more, and
-/// this agent's own listener would hide it.
+/// the last known facts if the API server has not answered. Must run right before the ports open: until then a
+/// predecessor may still learn more, and this agent's own listener would hide it.
 pub(crate) async fn take_over(
     sources: &impl LastKnownSources,
     seen: Seen,

@@ -49,9 +49,9 @@ const TOO_MANY: &str =
 
 /// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
-/// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB; five
-/// drains of full nodes have 550 reviews under way, and API servers have less than half of the places.
-const CONNECTIONS: usize = 1280;
+/// The most connections: 320 of known API servers, and 320 of all others. A stranger's unfinished handshake takes up to
+/// 80 KiB, and the gate must stay below 64 MiB.
+const CONNECTIONS: usize = 768;
 
 /// Returns the limits of the webhook's port. The API server has one connection for each review under way.
 pub(crate) fn limits() -> Limits {
@@ -298,6 +298,21 @@ mod tests {
         let bytes = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; length])))]);
         let rest = stream::poll_fn(move |_| if ends { Poll::Ready(None) } else { Poll::Pending });
         StreamBody::new(bytes.chain(rest))
+    }
+
+    #[test]
+    fn an_api_server_is_known_by_the_self_check_of_this_replica() {
+        let servers = ApiServers::default();
+        assert!(!servers.is_self_check("self-check-1"));
+        servers.expect_self_check("self-check-1");
+        assert!(servers.is_self_check("self-check-1") && !servers.is_self_check("self-check-2"));
+        let address = |number: usize| IpAddr::from([10, 0, 0, u8::try_from(number).unwrap()]);
+        for number in 0..=API_SERVERS {
+            servers.add(address(number));
+            servers.add(address(number));
+        }
+        let known = (0..=API_SERVERS).filter(|number| servers.known.contains(address(*number)));
+        assert_eq!(known.collect::<Vec<_>>(), (1..=API_SERVERS).collect::<Vec<_>>(), "the first goes first");
     }
 
     #[tokio::test]
