@@ -64,17 +64,13 @@ impl Connection {
     pub async fn linger(&self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        while discarded < LINGER_BYTES && !self.is_pressed() {
+        while discarded < LINGER_BYTES && !self.owned.slot.is_pressed {
             let mut chunk = ReadBuf::uninit(&mut chunk);
             match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
                 _ => return,
             }
         }
-    }
-
-    fn is_pressed(&self) -> bool {
-        self.owned.slot.connections.is_pressed(self.owned.slot.key)
     }
 
     /// Locks the socket, which only the task of the connection uses.
@@ -99,8 +95,9 @@ impl Connection {
         slot.connections.make_known(|key, _| key == slot.key);
     }
 
-    /// Returns true if each answer ends its connection: during the shutdown, and for strangers while places are scarce.
+    /// Returns true if each answer ends its connection: during the shutdown, and for a stranger that came while
+    /// places were scarce.
     pub fn is_closing(&self) -> bool {
-        self.owned.slot.connections.closing.load(Ordering::Relaxed) || self.is_pressed()
+        self.owned.slot.is_pressed || self.owned.slot.connections.closing.load(Ordering::Relaxed)
     }
 }

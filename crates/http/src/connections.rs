@@ -1,6 +1,6 @@
 //! The places of one listener. A connection has its place until its memory and its descriptor are gone. Known clients
-//! have half of the places, all others the other half. When a half is full, the client that holds most of it loses
-//! one to the next.
+//! have places of their own. When those of known clients, or of all others, are taken, the client that holds most of
+//! them loses one to the next.
 
 use crate::activity::{Activity, Order, Phase, Snapshot};
 use crate::counts::ConnectionCounts;
@@ -60,6 +60,8 @@ pub(crate) struct ConnectionSlot {
     pub(crate) key: u64,
     pub(crate) connections: Arc<Connections>,
     pub(crate) activity: Arc<Activity>,
+    /// True for a stranger that came while time or places were scarce: it gets one answer.
+    pub(crate) is_pressed: bool,
 }
 
 /// The connections that are accepted together.
@@ -87,21 +89,23 @@ impl Connections {
             self.counts.refused.inc();
             return None;
         }
-        if self.table().open(is_known).count() >= self.limits.half() {
+        let places = self.limits.places(is_known);
+        if self.table().open(is_known).count() >= places {
             self.evict(is_known);
         }
-        while self.table().half(is_known).count() >= self.limits.half() {
+        while self.table().held(is_known).count() >= places {
             self.left.notified().await;
         }
         let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
         let (task, is_ending, seen) = Default::default();
         let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, is_ending, seen };
         let mut table = self.table();
+        let is_pressed = !is_known && (burst.is_full || table.held(false).count() * 4 > places * 3);
         let key = table.next_key;
         table.next_key += 1;
         table.entries.insert(key, entry);
         self.counts.open.inc();
-        Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
+        Some(ConnectionSlot { key, connections: Arc::clone(self), activity, is_pressed })
     }
 
     /// Closes a connection of the client that holds most. Returns false if there is none.
@@ -126,7 +130,7 @@ impl Connections {
     /// Makes the clients of these connections known ones, as far as known clients have free places.
     pub(crate) fn make_known(&self, is_meant: impl Fn(u64, IpAddr) -> bool) {
         let mut table = self.table();
-        let free = self.limits.half().saturating_sub(table.half(true).count());
+        let free = self.limits.places(true).saturating_sub(table.held(true).count());
         let strangers = table.entries.iter_mut().filter(|(_, entry)| !entry.is_known);
         let meant = strangers.filter(|(key, entry)| is_meant(**key, entry.client));
         meant.take(free).for_each(|(_, entry)| entry.is_known = true);
@@ -135,13 +139,6 @@ impl Connections {
     /// Returns the number of connections accepted so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if the connection is a stranger's, and strangers hold more than three quarters of their places.
-    pub(crate) fn is_pressed(&self, key: u64) -> bool {
-        let table = self.table();
-        table.half(false).count() * 4 > self.limits.half() * 3
-            && table.entries.get(&key).is_some_and(|entry| !entry.is_known)
     }
 
     /// Closes a connection to free its file descriptor. Returns false if there is none.
@@ -232,13 +229,13 @@ impl Entry {
 
 impl Table {
     /// Returns the connections that have a place of known clients, or one of strangers.
-    fn half(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
-        let half = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
-        half.map(|(key, entry)| (*key, entry))
+    fn held(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        let held = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
+        held.map(|(key, entry)| (*key, entry))
     }
 
     fn open(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
-        self.half(is_known).filter(|(_, entry)| entry.is_open())
+        self.held(is_known).filter(|(_, entry)| entry.is_open())
     }
 
     /// Chooses the connection to close: of the network that holds most, of the client in it that holds most, the one

@@ -6,8 +6,11 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of connections: those that are accepted together, and two halves, one for known clients.
+    /// The maximum number of connections: those that are accepted together, those of known clients, and those of all
+    /// others.
     pub connections: usize,
+    /// The maximum number of connections of known clients; `None` is as many as all others have.
+    pub known: Option<usize>,
     /// The time that a client may take to send the head of a request, from its first byte or from the start
     /// of the connection. The sweep looks for late clients about once a second, so a connection lives up to
     /// two seconds longer.
@@ -26,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 512,
+            known: None,
             header_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
             // The default of nginx, longer than the probe interval of any load balancer.
@@ -75,9 +79,11 @@ impl Limits {
         (self.connections / 4).clamp(LEAST_OF_BURST, MOST_OF_BURST).min(self.connections.div_ceil(2))
     }
 
-    /// Returns the number of places of known clients, and that of all others.
-    pub(crate) fn half(&self) -> usize {
-        (self.connections.saturating_sub(self.burst()) / 2).max(1)
+    /// Returns the number of places of known clients, or that of all others.
+    pub(crate) fn places(&self, is_known: bool) -> usize {
+        let places = self.connections.saturating_sub(self.burst());
+        let known = self.known.unwrap_or(places / 2).min(places);
+        (if is_known { known } else { places - known }).max(1)
     }
 
     /// Returns the interval of the sweep: precise enough for the shortest timeout, and at most once a second,

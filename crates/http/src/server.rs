@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
 use crate::networks::{Client, KnownClients, Networks};
 use crate::requests::Protocol;
+use rustix::net::sockopt::set_socket_linger;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -114,6 +115,9 @@ impl<P: Protocol> Server<P> {
                     && let Some(slot) = self.connections.enter(client, &mut burst).await
                 {
                     self.serve(socket, client, slot);
+                } else {
+                    // A reset: no state of the kernel is left, and the client's next packets cost nothing.
+                    let _ = set_socket_linger(&socket, Some(Duration::ZERO));
                 }
             }
             if let Some(Err(error)) = next {

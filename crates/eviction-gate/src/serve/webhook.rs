@@ -49,13 +49,17 @@ const TOO_MANY: &str =
 
 /// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
-/// The most connections: 320 of known API servers, and 320 of all others. A stranger's unfinished handshake takes up to
+/// The most connections: 192 are for clients that are no known API servers. A stranger's unfinished handshake takes up to
 /// 80 KiB, and the gate must stay below 64 MiB.
-const CONNECTIONS: usize = 768;
+const CONNECTIONS: usize = 1024;
+/// The connections of known API servers. One has a connection for each review under way, and by default at most 600
+/// requests under way (`--max-requests-inflight` and `--max-mutating-requests-inflight`).
+const OF_API_SERVERS: usize = 704;
 
-/// Returns the limits of the webhook's port. The API server has one connection for each review under way.
+/// Returns the limits of the webhook's port.
 pub(crate) fn limits() -> Limits {
-    Limits { connections: CONNECTIONS, header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
+    let times = Limits { header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() };
+    Limits { connections: CONNECTIONS, known: Some(OF_API_SERVERS), ..times }.within_descriptors()
 }
 
 pub(crate) struct Webhook {

@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 /// More than the gate accepts connections of strangers.
 const STRANGERS: usize = 800;
 /// The places of strangers.
-const PLACES: usize = 320;
+const PLACES: usize = 192;
 /// The connections that are accepted together.
 const BURST: usize = 128;
 /// More descriptors than the gate needs besides its connections.

@@ -71,7 +71,7 @@ fn address(network: usize, host: usize) -> String {
 async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
     let table = table(4);
     let first = enter(&table, "10.0.0.1").await;
-    // A half of four has one place.
+    // Of four, strangers have one.
     let mut burst = Burst::default();
     let mut second = pin!(enter_in(&table, "10.0.0.2", &mut burst));
     assert!(poll!(&mut second).is_pending() && !holds(&table, first), "its task has not ended");
@@ -85,7 +85,7 @@ async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
 #[tokio::test]
 async fn the_limit_holds_in_every_burst() {
     let table = table(64);
-    assert_eq!((table.limits.burst(), table.limits.half()), (16, 24));
+    assert_eq!((table.limits.burst(), table.limits.places(true), table.limits.places(false)), (16, 24, 24));
     for round in 0..40 {
         let mut burst = Burst { is_full: true, ..Burst::default() };
         for n in 0..16 {
@@ -109,12 +109,33 @@ async fn known_clients_have_places_that_no_stranger_takes() {
     let hook = enter(&table, "10.9.0.1").await;
     table.make_known(|key, _| key == hook);
     enter_all(&table, flood()).await;
-    assert!(holds(&table, hook) && !table.is_pressed(hook));
+    assert!(holds(&table, hook));
     let kept = enter(&table, "10.9.0.2").await;
-    assert!(table.is_pressed(kept), "its answers close its connection");
     table.known.set("10.9.0.2".parse().unwrap());
     table.sweep(Instant::now());
-    assert!(!table.is_pressed(kept), "it became known after it had connected");
+    enter_all(&table, flood()).await;
+    assert!(holds(&table, kept), "it became known after it had connected");
+}
+
+#[tokio::test]
+async fn a_stranger_gets_one_answer_while_time_or_places_are_scarce() {
+    let table = table(64);
+    let is_pressed = async |client, is_full| {
+        let mut burst = Burst { is_full, ..Burst::default() };
+        enter_in(&table, client, &mut burst).await.unwrap().is_pressed
+    };
+    assert!(!is_pressed(CLIENT, false).await && is_pressed(CLIENT, true).await);
+    enter_all(&table, (0..19).map(|host| address(1, host))).await;
+    assert!(is_pressed(CLIENT, false).await, "more than three quarters of 24 places are taken");
+    assert!(!is_pressed("192.0.2.1", true).await && !is_pressed(LOOPBACK, true).await);
+}
+
+#[tokio::test]
+async fn known_clients_can_have_more_places_than_all_others() {
+    for (known, places) in [(None, [24, 24]), (Some(40), [40, 8]), (Some(100), [48, 1])] {
+        let limits = Limits { connections: 64, known, ..Limits::default() };
+        assert_eq!([limits.places(true), limits.places(false)], places);
+    }
 }
 
 #[tokio::test]
