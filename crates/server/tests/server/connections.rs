@@ -285,6 +285,7 @@ fn a_quarter_of_the_connections_may_wait() {
 /// Limits that no test on a slow machine reaches.
 const PATIENT: Limits = Limits {
     connections: 1024,
+    known: None,
     header_timeout: TIMEOUT,
     write_timeout: TIMEOUT,
     idle_timeout: TIMEOUT,
