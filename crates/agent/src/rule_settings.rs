@@ -74,7 +74,8 @@ pub(crate) struct PolicyArgs {
         env = "NODEGATE_POOL_SELECTOR",
         value_name = "SELECTOR",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        value_parser = nodegate_node_watch::pool_selector
     )]
     pool_selector: String,
 

@@ -60,6 +60,14 @@ impl FirstList {
     }
 }
 
+/// Parses the selector of the nodes that share a budget of drains; empty means all.
+pub fn pool_selector(text: &str) -> Result<String, &'static str> {
+    if !text.is_empty() {
+        nodegate_kube_follow::parse_selector(text)?;
+    }
+    Ok(text.to_owned())
+}
+
 /// The maximum number of Services: each costs the API server a watch from every node.
 const MAX_SERVICES: usize = 16;
 

@@ -2,8 +2,11 @@
 
 mod conventions;
 mod distributions;
+mod kinds;
+mod program;
 mod readme;
 mod recipes;
+mod settings;
 mod values;
 
 use crate::manifests::{Manifests, ROOT};

@@ -1,7 +1,7 @@
 //! The Services that are published, with their clients, the nodes that serve them, and HAProxy's sockets for
 //! them.
 
-use crate::plan::annotation::{for_port, parse_port, parse_selector};
+use crate::plan::annotation::{for_port, parse_port};
 use crate::plan::desired::{INTENDED, Refusal};
 use crate::plan::listen::Listen;
 use crate::plan::names;
@@ -10,6 +10,7 @@ use crate::plan::policy::PlanPolicy;
 use crate::plan::values::Forward;
 use ipnet::IpNet;
 use kube::core::{Selector, SelectorExt};
+use nodegate_kube_follow::parse_selector;
 use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

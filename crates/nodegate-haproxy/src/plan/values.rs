@@ -1,8 +1,9 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::annotation::{parse_port, parse_selector, parse_word};
+use crate::plan::annotation::{parse_port, parse_word};
 use clap::ValueEnum;
 use kube::core::Selector;
+use nodegate_kube_follow::parse_selector;
 use nodegate_program::{HTTP_PORT, List, duration, is_object_name, number};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
