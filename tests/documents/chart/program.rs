@@ -51,13 +51,6 @@ impl Program {
     }
 }
 
-/// Returns the value's name of a flag: `onDemand` for `--on-demand`.
-pub(crate) fn camel(flag: &str) -> String {
-    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
-    let mut words = flag.split('-');
-    words.next().unwrap().to_owned() + &words.map(capital).collect::<String>()
-}
-
 /// Returns the value as people write it: a number, or a list where the variable has separators.
 pub(crate) fn written(text: &str, rule: &Value) -> Value {
     let separator = rule["separator"].as_str().unwrap_or_default();

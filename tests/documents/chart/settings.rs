@@ -1,7 +1,7 @@
 //! files/settings.json of the chart has what each program says of its settings, and a pattern for it: the chart refuses at
 //! rendering what a program would refuse at its start, in the same words. `make generate WHAT=chart` writes it.
 
-use super::program::{self, Program, camel, set, written};
+use super::program::{self, Program, set, written};
 use super::{kinds, read, template};
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
@@ -22,6 +22,13 @@ fn command(of: &str) -> (Command, &'static [&'static str]) {
             (nodegate_eviction_gate::Args::command(), own)
         }
     }
+}
+
+/// Returns the value's name of a flag: `onDemand` for `--on-demand`.
+fn camel(flag: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    let mut words = flag.split('-');
+    words.next().unwrap().to_owned() + &words.map(capital).collect::<String>()
 }
 
 /// Returns what the program says of each wrong setting: `takes …`.
