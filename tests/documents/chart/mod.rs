@@ -2,6 +2,7 @@
 
 mod conventions;
 mod distributions;
+mod gitops;
 mod kinds;
 mod program;
 mod readme;
