@@ -33,15 +33,7 @@ fn manifests() -> Vec<String> {
 fn rendered(file: &str) -> Result<String, String> {
     let render = |helm: &String| {
         let mut command = programs::system(helm);
-        command.args([
-            "template",
-            "nodegate",
-            CHART,
-            NAMESPACE,
-            "--skip-tests",
-            "--values",
-            file,
-        ]);
+        command.args(["template", "nodegate", CHART, NAMESPACE, "--skip-tests", "--values", file]);
         let output = command.env("KUBECONFIG", "/nonexistent").output().unwrap();
         let said = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
@@ -166,7 +158,8 @@ fn a_release_lives_with_each_helm() {
         cluster.remove_agents();
         cluster.apply(&repository_file("manifests/install.yaml"));
         let run = |args: &[&str]| helm(&cluster, program, args);
-        let upgrade = ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--set", "evictionGate.enabled=true"];
+        let upgrade =
+            ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--set", "evictionGate.enabled=true"];
         // Helm 4 applies on the server, which knows the fields' owners.
         let force: &[&str] = if name == "Helm 4" { &["--force-conflicts"] } else { &[] };
         run(&[&upgrade[..], &["--take-ownership"], force].concat());
