@@ -188,7 +188,9 @@ securityContext:
 {{- if $setting }}
 {{- $text = include "nodegate.text" (list $value $setting) }}
 {{- $pattern = $setting.pattern }}
+{{- range until 6 }}{{/* Parts name other parts. */}}
 {{- range $name, $part := $file.parts }}{{ $pattern = replace (printf "<%s>" $name) $part $pattern }}{{ end }}
+{{- end }}
 {{- end }}
 {{- $names := regexFindAll "[$][(][^)]*[)]" $text -1 }}
 {{- if not $setting }}
