@@ -5,8 +5,8 @@ use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
+use nodegate_readiness::predecessor::FACTS_FORMAT;
 use nodegate_readiness::probers::ProberRecord;
-use nodegate_readiness::saved_facts::FACTS_FORMAT;
 use nodegate_readiness::{
     Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, Moment, NodeFacts, PendingNotReady,
     Reason, Verdict,
@@ -150,7 +150,8 @@ impl Status {
         self.cache.stale && !by_host
     }
 
-    /// Reads the board as of `now`. The probers and the hints for people are not on the board.
+    /// Reads the board as of `now`. The probers, what they have acknowledged, and the hints for people are not on the
+    /// board.
     pub fn read(board: &Board, version: &'static str, now: Moment, wall: SystemTime) -> Self {
         board.read(now, wall, |board| Self::of(board, version))
     }
@@ -191,7 +192,7 @@ impl Status {
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
-            services: Vec::new(),
+            services: board.known_services(now).into_iter().map(ServiceStatus::of).collect(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),

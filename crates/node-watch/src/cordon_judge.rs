@@ -4,13 +4,12 @@
 // grants the cordon, as if there were no budget; one that already keeps its node goes on until an answer says
 // otherwise, so an API server that restarts takes no node out.
 
-use crate::NodeWatch;
 use crate::driver::Driver;
 use crate::follow::around;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{ListParams, Request, VersionMatch};
-use nodegate_kube_follow::send;
+use kube::api::{ListParams, ObjectList, Request, VersionMatch};
+use nodegate_kube_follow::detail;
 use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -30,47 +29,33 @@ const PAGE: u32 = 250;
 /// The most pages of a list: twice the Nodes of the largest clusters.
 const MAX_PAGES: usize = 40;
 
-/// A page of a list of Nodes.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    items: Option<Vec<Listed>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta {
-    r#continue: Option<String>,
-    remaining_item_count: Option<usize>,
-}
-
-#[derive(Deserialize)]
+/// A Node of a list.
+#[derive(Clone, Deserialize)]
 struct Listed {
     metadata: Metadata,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
     managed_fields: Option<Vec<Manager>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Manager {
     time: Option<String>,
     fields_v1: Option<Fields>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
     spec: Option<SpecFields>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct SpecFields {
     #[serde(rename = "f:unschedulable")]
     unschedulable: Option<IgnoredAny>,
@@ -91,7 +76,8 @@ impl Metadata {
 
 /// Judges each cordon of the own Node, forever. `cordons` changes when one begins or ends; its value is the revision
 /// at which it began, if the watch saw that as an event.
-pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receiver<Option<String>>) {
+pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) {
+    let watch = &driver.watch;
     let mut queue: Option<CordonsBefore> = None;
     loop {
         let revision = cordons.borrow_and_update().clone();
@@ -104,7 +90,7 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
             continue;
         }
         let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
-        let judging = judge(watch, driver, revision.as_deref(), &mut queue);
+        let judging = judge(driver, revision.as_deref(), &mut queue);
         let late = |_| Err(format!("no answer within {} s", within.as_secs()));
         let judged = timeout(within, judging).await.unwrap_or_else(late);
         // Another cordon may have started meanwhile.
@@ -137,11 +123,11 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
 
 /// Returns why the node is kept in the pool; `None` if its turn has come.
 async fn judge(
-    watch: &NodeWatch,
     driver: &Driver,
     revision: Option<&str>,
     queue: &mut Option<CordonsBefore>,
 ) -> Result<Option<Kept>, String> {
+    let watch = &driver.watch;
     if watch.board.freshness(watch.now()).stale {
         return Err("the cache is stale".to_owned());
     }
@@ -191,16 +177,12 @@ async fn list(client: &Client, mut params: ListParams) -> Result<(Vec<CordonedNo
     for _ in 0..MAX_PAGES {
         let request = Request::new("/api/v1/nodes").list_metadata(&params);
         let request = request.map_err(|error| error.to_string())?;
-        let reply = send(client, request).await.map_err(|error| error.to_string())?;
-        if !reply.status.is_success() {
-            return Err(reply.refusal());
-        }
-        let page: Page = serde_json::from_str(&reply.answer.text).map_err(|error| error.to_string())?;
-        nodes.extend(page.items.into_iter().flatten().map(|listed| listed.metadata.into_cordoned()));
+        let page: ObjectList<Listed> = client.request(request).await.map_err(|error| detail(&error))?;
+        nodes.extend(page.items.into_iter().map(|listed| listed.metadata.into_cordoned()));
         let rest = page.metadata.remaining_item_count.filter(|_| is_count);
-        let next = page.metadata.r#continue.filter(|token| !token.is_empty());
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
         if rest.is_some() || next.is_none() {
-            let count = nodes.len().saturating_add(rest.unwrap_or(0));
+            let count = nodes.len().saturating_add(usize::try_from(rest.unwrap_or(0)).unwrap_or(0));
             return Ok((nodes, count));
         }
         params = ListParams { limit: Some(PAGE), continue_token: next, ..params };
@@ -216,8 +198,8 @@ mod tests {
     fn the_date_of_a_cordon_is_that_of_the_manager_that_owns_it() {
         let date = |managers: &str| {
             let json = format!(r#"{{"items":[{{"metadata":{{"name":"n"{managers}}}}}]}}"#);
-            let page: Page = serde_json::from_str(&json).unwrap();
-            let node = page.items.unwrap().remove(0).metadata.into_cordoned();
+            let mut page: ObjectList<Listed> = serde_json::from_str(&json).unwrap();
+            let node = page.items.remove(0).metadata.into_cordoned();
             node.since.map(|since| since.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs())
         };
         let kubelet = r#"{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-11-20T06:40:10Z",

@@ -2,12 +2,12 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, KnownService, TakenOver, why};
+use super::{Board, TakenOver, why};
 use crate::check::{CheckId, Verdict};
 use crate::facts::Node;
 use crate::moment::Moment;
+use crate::predecessor::LastFacts;
 use crate::reason::Reason;
-use crate::saved_facts::{LastFacts, SavedFacts, SavedService};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -109,16 +109,5 @@ impl Board {
             true
         });
         taken
-    }
-
-    /// Returns the current facts, for the next agent.
-    pub fn memory(&self, now: Moment) -> SavedFacts {
-        let age = self.freshness(now).age;
-        let known = |known: KnownService| SavedService {
-            service: known.service,
-            local_endpoints: known.local_endpoints,
-        };
-        let services = self.known_services(now).into_iter().map(known).collect();
-        SavedFacts::new(self.node_name(), &self.published.load().state.node, age, services)
     }
 }
