@@ -218,6 +218,7 @@ impl DrainSignals {
     }
 
     /// Returns the signals without the exclusion label.
+    #[must_use]
     pub fn without_label(&self) -> Self {
         let is_label = |signal: &DrainSignal| matches!(signal, DrainSignal::Keyed(Kind::Label, pattern) if pattern.key == EXCLUDE_LABEL);
         let signals = self.signals.iter().filter(|signal| !is_label(signal)).cloned().collect();
