@@ -135,8 +135,10 @@ async fn judge(
     let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     let client = &client.ok_or("no client")?;
     let policy = watch.board.policy();
-    let pool = [&format!("!{EXCLUDE_LABEL}"), policy.pool_selector.as_str()].join(",");
-    let pool = ListParams::default().labels(pool.trim_end_matches(','));
+    let not_excluded = format!("!{EXCLUDE_LABEL}");
+    let selector = policy.pool_selector.as_ref();
+    let pool = selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}"));
+    let pool = ListParams::default().labels(&pool);
     let cordoned = pool.clone().fields("spec.unschedulable=true");
     let cordons = async {
         let at = revision.filter(|_| queue.is_none());
@@ -150,7 +152,7 @@ async fn judge(
         list(client, cordoned.clone()).await.map(|(nodes, _)| (nodes, false))
     };
     let nodes = async {
-        if !policy.pool_selector.is_empty() {
+        if selector.is_some() {
             return list(client, pool.clone()).await.map(|(_, count)| count);
         }
         // Without a selector the API server counts: an answer has one Node, and the number of the others.

@@ -3,10 +3,12 @@
 // Each agent decides about its own node, so all agents need one order of the cordons. Where the agent saw the cordon
 // as an event, the order is that of etcd's revisions: the cordons before its own are those of a list at the revision
 // of that event. So of any number of cordons exactly as many are granted as the limit says, however close together
-// they come. Where it did not, the dates of the cordons and the names of the nodes decide.
+// they come. Where it did not, the dates of the cordons and the names of the nodes decide. A program that watches all
+// Nodes has that order by itself.
 
 use crate::bad_value::BadValue;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -23,6 +25,12 @@ impl MaxDrained {
     /// Returns the number of these nodes that may be out, rounded down; at least one.
     pub fn of(self, nodes: usize) -> usize {
         (nodes.saturating_mul(self.0.into()) / 100).max(1)
+    }
+}
+
+impl Default for MaxDrained {
+    fn default() -> Self {
+        Self::OFF
     }
 }
 
@@ -99,6 +107,17 @@ impl CordonsBefore {
     }
 }
 
+/// Returns the nodes that their cordons take out: those of `before` that are still cordoned, and of the others as many as
+/// may be. `cordoned` has all cordoned nodes, the first cordon first.
+pub fn granted(cordoned: &[String], before: &[String], max: usize) -> Vec<String> {
+    let lasting: BTreeSet<&String> = before.iter().collect();
+    let (mut granted, others): (Vec<&String>, Vec<_>) =
+        cordoned.iter().partition(|node| lasting.contains(node));
+    let free = max.saturating_sub(granted.len());
+    granted.extend(others.into_iter().take(free));
+    granted.into_iter().cloned().collect()
+}
+
 /// Why a cordoned node is kept in the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -116,7 +135,6 @@ pub struct Kept {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
@@ -167,12 +185,13 @@ mod tests {
 
     proptest! {
         /// In any order of cordons, answers and returns: no more are granted than the limit says, none is kept
-        /// afterwards, and the turn of each comes.
+        /// afterwards, and the turn of each comes. A program that watches all Nodes grants the same.
         #[test]
         fn the_limit_holds_in_any_order(
             nodes in 1_usize..12, percent in 1_u8..=100, steps in prop::collection::vec((0_usize..12, 0..3), 0..200),
         ) {
             let (max, mut pool, mut unasked) = (MaxDrained(percent), Pool::default(), Vec::new());
+            let mut by_all = Vec::new();
             let name = |node: usize| format!("n{node:02}");
             for (second, (node, step)) in steps.into_iter().enumerate() {
                 let node = node % nodes;
@@ -203,6 +222,10 @@ mod tests {
                         }
                         pool.waiting.retain(|(node, _)| !pool.granted.contains(node));
                         prop_assert!(pool.granted.is_superset(&before));
+                        let cordoned: Vec<_> = pool.cordoned.iter().map(|node| node.name.clone()).collect();
+                        by_all = super::granted(&cordoned, &by_all, max.of(nodes));
+                        by_all.sort();
+                        prop_assert_eq!(&by_all, &pool.granted.iter().map(|node| name(*node)).collect::<Vec<_>>());
                         prop_assert_eq!(pool.granted.len(), pool.cordoned.len().min(max.of(nodes)));
                     }
                 }
