@@ -91,8 +91,8 @@ impl Board {
             let kept = last.node.facts().filter(|facts| facts.unschedulable).map(|facts| facts.kept.clone());
             let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
             if !knows_nothing {
-                // A grant lasts until the end of the cordon, whichever agent gave it. This agent has told nobody of its
-                // own yet, and the one before may have known the order better.
+                // A grant lasts until the end of the cordon, whichever agent gave it. This agent has shown its
+                // own to no client yet, and the one before may have known the order better.
                 let is_kept = matches!(kept, Some(Some(_))) && self.policy.judges_cordons();
                 if is_kept && matches!(state.cordon, Cordon::Granted { .. }) {
                     state.cordon = Cordon::Unjudged { counts: true };
