@@ -85,8 +85,13 @@ pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) 
         let is_first = matches!(cordon, Cordon::Unjudged { .. });
         if !is_first && !matches!(cordon, Cordon::Kept(_)) {
             queue = None;
-            // The sender lives as long as this future: both are parts of one.
-            let _ = cordons.changed().await;
+            // The sender lives as long as this future: both are parts of one. After a start, the agent before may have known
+            // better than this one.
+            if cordon == Cordon::None {
+                let _ = cordons.changed().await;
+            } else {
+                let _ = timeout(PAUSE, cordons.changed()).await;
+            }
             continue;
         }
         let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
@@ -112,7 +117,9 @@ pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) 
             }
         }
         let before = queue.as_ref().map_or(0, CordonsBefore::count);
-        let pause = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
+        let next_return = queue.as_ref().and_then(|queue| queue.next_return(watch.now()));
+        let usual = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
+        let pause = next_return.map_or(usual, |left| usual.min(left.max(FIRST_ANSWER_WITHIN)));
         tokio::select! {
             biased;
             _ = cordons.changed() => queue = None,
@@ -163,10 +170,15 @@ async fn judge(
     let ((cordoned, is_at_cordon), nodes) = tokio::try_join!(cordons, nodes)?;
     let queue = match queue {
         Some(queue) => {
-            queue.retain(&cordoned);
+            queue.retain(&cordoned, watch.now());
             queue
         }
-        None => queue.insert(CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon)),
+        None => queue.insert(match &watch.board.published().state.cordon {
+            Cordon::Kept(kept) if !is_at_cordon && !kept.before.is_empty() => {
+                CordonsBefore::handed_on(&kept.before, cordoned)
+            }
+            _ => CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon),
+        }),
     };
     Ok(queue.kept(policy.max_drained, nodes))
 }

@@ -36,6 +36,13 @@ pub struct Policy {
     pub conditions: ConditionRules,
 }
 
+impl Policy {
+    /// Returns true if a cordon counts only when it is granted.
+    pub(crate) fn judges_cordons(&self) -> bool {
+        self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {

@@ -4,6 +4,7 @@
 
 use super::{Board, TakenOver, why};
 use crate::check::{CheckId, Verdict};
+use crate::cordon::Cordon;
 use crate::facts::Node;
 use crate::moment::Moment;
 use crate::predecessor::LastFacts;
@@ -90,7 +91,12 @@ impl Board {
             let kept = last.node.facts().filter(|facts| facts.unschedulable).map(|facts| facts.kept.clone());
             let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
             if !knows_nothing {
-                // A grant lasts until the end of the cordon, whichever agent gave it.
+                // A grant lasts until the end of the cordon, whichever agent gave it. This agent has shown its
+                // own to no client yet, and the one before may have known the order better.
+                let is_kept = matches!(kept, Some(Some(_))) && self.policy.judges_cordons();
+                if is_kept && matches!(state.cordon, Cordon::Granted { .. }) {
+                    state.cordon = Cordon::Unjudged { counts: true };
+                }
                 return kept.is_some_and(|kept| state.judge_cordon(kept));
             }
             if self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
