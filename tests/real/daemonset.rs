@@ -2,7 +2,7 @@
 
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::prober::{self, Prober};
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{fetched, system};
 use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
@@ -84,8 +84,14 @@ fn only_ready(prober: &Prober, what: &str) {
 
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
 
-pub(crate) fn helm(cluster: &RealCluster, args: &[&str]) -> String {
-    let mut command = system("helm");
+/// Returns Helm 4 and Helm 3.
+pub(crate) fn helms() -> [String; 2] {
+    let three = fetched("helm3").expect("helm3 is needed: hack/install-pinned helm3");
+    ["helm".to_owned(), three.to_str().unwrap().to_owned()]
+}
+
+pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> String {
+    let mut command = system(program);
     command.args(args).env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
     for (name, directory) in
         [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
@@ -113,7 +119,7 @@ fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     assert!(readme.contains(&format!("helm upgrade nodegate charts/nodegate --namespace nodegate {keep} ")));
     let next = next.to_str().unwrap();
     let upgrade = ["upgrade", "nodegate", next, NAMESPACE, keep, "--dry-run=server", "--set"];
-    let shown = helm(cluster, &[&upgrade[..], &["settings.onStale=keep-drain"]].concat());
+    let shown = helm(cluster, "helm", &[&upgrade[..], &["settings.onStale=keep-drain"]].concat());
     for part in [&format!("ghcr.io/nodegate/nodegate@{digest}"), "keep-drain", "20s"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -130,20 +136,20 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     let admits = "pod-security.kubernetes.io/enforce=privileged";
     cluster.kubectl.must(&["label", "namespace", "nodegate", admits]);
     let install = ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--wait", TIMEOUT];
-    helm(&cluster, &install);
+    helm(&cluster, "helm", &install);
     let address = cluster.wait_pod_agent();
     let mut prober = Prober::start(address, prober::health, PROBES_A_SECOND, WORKERS);
     prober.wait(100);
     let before = pods(&cluster.kubectl);
-    helm(&cluster, &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
+    helm(&cluster, "helm", &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
     until_within(DEADLINE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
     upgrade_takes_the_new_image_and_keeps_the_values(&cluster);
-    helm(&cluster, &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    helm(&cluster, &["test", "nodegate", NAMESPACE, TIMEOUT]);
+    helm(&cluster, "helm", &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    helm(&cluster, "helm", &["test", "nodegate", NAMESPACE, TIMEOUT]);
     prober.wait(100);
     prober.stop();
     only_ready(&prober, "helm upgrade, rollback and test");
-    helm(&cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    helm(&cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     until_within(DEADLINE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
     until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());

@@ -23,11 +23,15 @@ const FILES: [(&str, &str); 7] = [
 /// Installs the release with a file of values and with the image that hack/real-cluster-test has imported.
 fn install(cluster: &RealCluster, file: &str, more: &[&str]) {
     let [image, values] = ["local-image", file].map(|file| format!("--values={VALUES}/{file}.yaml"));
-    helm(cluster, &[&["install", "nodegate", CHART, NAMESPACE, &values, &image, TIMEOUT], more].concat());
+    helm(
+        cluster,
+        "helm",
+        &[&["install", "nodegate", CHART, NAMESPACE, &values, &image, TIMEOUT], more].concat(),
+    );
 }
 
 fn uninstall(cluster: &RealCluster) {
-    helm(cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    helm(cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     let pods = || cluster.kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
     until_within(DEADLINE, || pods().is_empty().then_some(()), || cluster.pods());
 }

@@ -14,7 +14,7 @@
 // | `zone` | what the node controller does to four nodes of which some fall silent |
 // | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 // | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
-// | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
+// | `objects` | strict validation of the manifests and of a hundred sets of values, and releases by Helm 3 and 4 |
 // | `rights` | RBAC and the audit log |
 // | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 // | `plugin` | evictions, and the API server's proxy to a pod |
@@ -38,4 +38,12 @@ mod rollout;
 mod rules;
 mod services;
 mod site;
+mod values;
 mod zone;
+
+// What the chart knows of the settings, for values by lot.
+#[path = "../documents/chart/kinds.rs"]
+#[expect(dead_code, reason = "the chart's file has the patterns")]
+mod kinds;
+#[path = "../documents/chart/program.rs"]
+mod program;

@@ -37,7 +37,7 @@ tolerations:
 # The kubelet does not evict the pod under node pressure, ends it last in a graceful node shutdown, and the OOM
 # killer picks it last. The cost: on a full node the second pod of an update preempts other pods, so the agent
 # stays small.
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 # Above NODEGATE_SHUTDOWN_GRACE (5s), which starts at SIGTERM; no preStop is needed.
 terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
@@ -64,10 +64,6 @@ securityContext:
 containers:
   - name: nodegate
     {{- include "nodegate.image" (dict "image" .image "root" $root) | nindent 4 }}
-    {{- with .extraArgs }}
-    args:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
     # No `ports:`, on purpose. On the host's network a containerPort becomes a hostPort by default, and the
     # scheduler never puts a second pod with the same hostPort on a node: maxSurge would hang forever.
     env:
@@ -93,7 +89,7 @@ containers:
       {{- with .extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
-      {{- with include "nodegate.env" (dict "settings" .settings "prefix" "NODEGATE") | trim }}
+      {{- with include "nodegate.env" (dict "root" $root "of" "settings" "settings" .settings) | trim }}
       {{- . | nindent 6 }}
       {{- end }}
     volumeMounts:

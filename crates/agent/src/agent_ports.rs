@@ -1,6 +1,6 @@
 //! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
-use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, duration, number, shown};
+use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, address, duration, number, shown};
 use nodegate_server::{App, BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 use std::future::Future;
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) struct PortArgs {
 
     /// A second address of the HTTP server; then only this one answers /metrics, /status.json and / (the
     /// page). It answers all other paths, too. --allow-from does not apply to it
-    #[arg(long, env = METRICS_ADDR, value_name = "IP:PORT", value_parser = metrics_addr)]
+    #[arg(long, env = METRICS_ADDR, value_name = "IP:PORT", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
 
     /// Clients that get an answer on --listen-port and on --agent-check-port: networks and addresses of both
@@ -85,10 +85,6 @@ impl PortArgs {
 
 fn listen_address(value: &str) -> Result<IpAddr, &'static str> {
     value.parse().map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7")
-}
-
-fn metrics_addr(value: &str) -> Result<SocketAddr, &'static str> {
-    value.parse().map_err(|_| "takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004")
 }
 
 /// The bound sockets, before they are served.

@@ -28,19 +28,24 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
 pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
-    let nodes = existing(agents, &args.nodes).await?;
+    let (mut nodes, mut failed) = (Vec::new(), None);
     Console::line(&format!("cluster: {}", agents.cluster.name));
-    for node in &nodes {
+    for node in existing(agents, &args.nodes).await? {
         let steps = Steps::begin(&node.name);
-        if node.unschedulable {
-            agents.cluster.set_unschedulable(&node.name, false).await?;
-            steps.line("uncordoned");
-        } else {
+        if !node.unschedulable {
             steps.line("was not cordoned");
+        } else if let Err(error) = agents.cluster.set_unschedulable(&node.name, false).await {
+            steps.line(&error.why);
+            failed.get_or_insert(error);
+            continue;
+        } else {
+            steps.line("uncordoned");
         }
+        nodes.push(node);
     }
     until_seen().await;
-    Ok(wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await)
+    let worst = wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await;
+    failed.map_or(Ok(worst), Err)
 }
 
 /// Returns the nodes with these names. Fails if one does not exist.

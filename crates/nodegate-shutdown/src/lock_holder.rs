@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// The pause between two looks at a host that is not going down: the delay may change at any time.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
@@ -23,7 +23,8 @@ const LOOK_OFTEN: Duration = Duration::from_secs(1);
 /// The first and the longest pause before the next try to reach the bus.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_AT_MOST: Duration = Duration::from_secs(30);
-/// The longest wait at the end of the service. `TimeoutStopSec=` of its unit is longer.
+/// The longest time that the end of the service takes, questions to logind included. `TimeoutStopSec=` of its unit is
+/// longer.
 const STOPPING: Duration = Duration::from_secs(85);
 /// The time limit for a question to the agent.
 const ASK: Duration = Duration::from_secs(2);
@@ -170,6 +171,7 @@ impl LockHolder {
 
     /// Waits, too, if systemd ends this service because the host is going down past logind.
     async fn stop(mut self) {
+        let until = Instant::now() + STOPPING;
         let is_stopping = async { Login::connect().await?.is_stopping().await };
         let is_stopping = is_stopping.await.unwrap_or(false);
         if is_stopping {
@@ -177,8 +179,8 @@ impl LockHolder {
                 self.go_down(STOPPING);
             }
             if let Phase::Telling(_) = self.phase {
-                let end = acknowledged(&mut self.phase).await;
-                self.let_go(&end);
+                let end = timeout_at(until, acknowledged(&mut self.phase)).await;
+                self.let_go(&end.unwrap_or(WaitEnd::Late));
             }
         } else if self.is_up() {
             self.files.set_shutdown(false);

@@ -1,6 +1,7 @@
 //! Parsers of values that settings of several programs accept.
 
 use std::fmt::{self, Display};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,6 +31,11 @@ pub fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
     takes: &'static str,
 ) -> impl Fn(&str) -> Result<T, &'static str> + Clone + Send + Sync + 'static {
     move |text| text.parse().ok().filter(|number| bounds.contains(number)).ok_or(takes)
+}
+
+/// Parses an IP address with a port.
+pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004")
 }
 
 /// Parses one of several words.

@@ -1,11 +1,12 @@
 //! examples/values has a file for each distribution: the chart takes it, and the agent takes its settings.
 
+use super::program::{self, started};
 use super::template;
 use super::values::variables;
 use crate::docs::pages::read;
 use crate::manifests::{Json, Manifests, ROOT, knows_every_field};
-use nodegate_testbed::agent::run;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 
 const OPENSHIFT: &str = "openshift.yaml";
@@ -72,28 +73,12 @@ fn each_file_can_add_the_checks_of_the_hosts_files() {
     }
 }
 
-/// Runs the agent with the variables of each file, and with one setting that it refuses: it names no other.
 #[test]
 fn the_agent_takes_the_settings_of_each_file() {
     for (name, values) in files() {
         let manifests = rendered(&name, &values, &json!({}));
-        let variables = manifests.pod().every("/containers/0/env");
-        let known = |at: usize, found: &str| variables[..at].iter().any(|earlier| earlier["name"] == found);
-        let mut env = Vec::new();
-        for (at, variable) in variables.iter().enumerate() {
-            let mut text = variable["value"].as_str().unwrap_or("worker-1").to_owned();
-            // The kubelet replaces the variables that come before this one.
-            while let Some((before, rest)) = text.split_once("$(") {
-                let (reference, after) = rest.split_once(')').unwrap();
-                assert!(known(at, reference), "{name}: $({reference}) is not known yet");
-                text = format!("{before}10.0.0.11{after}");
-            }
-            env.push((variable["name"].as_str().unwrap(), text));
-        }
-        let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let output = run(&["--default-checks=bogus"], &env);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
-        assert!(said.lines().count() == 1 && said.contains("bogus"), "{name}: {said}");
+        let env = started(manifests.pod().at("/containers/0"));
+        let env = env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        assert_eq!(program::all()[0].mistakes(env), BTreeMap::new(), "{name}");
     }
 }

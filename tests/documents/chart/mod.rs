@@ -2,8 +2,12 @@
 
 mod conventions;
 mod distributions;
+mod gitops;
+mod kinds;
+mod program;
 mod readme;
 mod recipes;
+mod settings;
 mod values;
 
 use crate::manifests::{Manifests, ROOT};

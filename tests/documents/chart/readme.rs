@@ -75,9 +75,10 @@ fn the_charts_readme_has_the_table_of_values_yaml() {
 }
 
 #[test]
-#[ignore = "writes the file: make generate WHAT=chart"]
+#[ignore = "writes the files: make generate WHAT=chart"]
 fn write() {
     let readme = with_table(&read("README.md"));
     fs::write(format!("{}/README.md", chart()), readme).unwrap();
-    println!("charts/nodegate/README.md");
+    fs::write(format!("{}/files/settings.json", chart()), super::settings::file()).unwrap();
+    println!("charts/nodegate/README.md\ncharts/nodegate/files/settings.json");
 }

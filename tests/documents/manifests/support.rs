@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::{Serialize, de::DeserializeOwned};
@@ -73,6 +74,7 @@ pub(crate) fn knows_every_field(object: &Value) {
         "DaemonSet" => through::<DaemonSet>(object),
         "Deployment" => through::<Deployment>(object),
         "Namespace" => through::<Namespace>(object),
+        "NetworkPolicy" => through::<NetworkPolicy>(object),
         "Pod" => through::<Pod>(object),
         "PodDisruptionBudget" => through::<PodDisruptionBudget>(object),
         "Role" => through::<Role>(object),

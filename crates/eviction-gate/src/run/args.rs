@@ -3,7 +3,7 @@
 use crate::decision::Limits;
 use crate::review::LookupArgs;
 use clap::Parser;
-use nodegate_program::{LogSettings, is_object_name};
+use nodegate_program::{LogSettings, address, is_object_name};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -29,6 +29,7 @@ pub struct Args {
 
     /// Address and port for the API server's reviews, over HTTPS
     #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]
+    #[arg(value_parser = address)]
     pub(crate) listen: SocketAddr,
 
     /// Address and port for /metrics, /livez and /readyz, over HTTP
@@ -36,7 +37,8 @@ pub struct Args {
         long,
         env = "NODEGATE_GATE_HEALTH_LISTEN",
         value_name = "ADDRESS:PORT",
-        default_value = "[::]:25006"
+        default_value = "[::]:25006",
+        value_parser = address
     )]
     pub(crate) health_listen: SocketAddr,
 

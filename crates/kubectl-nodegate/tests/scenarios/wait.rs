@@ -2,6 +2,7 @@
 
 use crate::drain::{Scene, follows};
 use crate::lab::{Lab, ready, says};
+use nodegate_kube_sim::{Effect, FaultScope};
 
 #[test]
 fn several_nodes_are_waited_for_concurrently() {
@@ -28,4 +29,19 @@ fn several_nodes_are_waited_for_concurrently() {
     lab.sim.uncordon("a");
     let back = lab.run(&["wait", "a", "--for", "ready"]);
     assert!(back.code == Some(0) && back.out.contains("ready after "), "{back:#?}");
+}
+
+#[test]
+fn a_node_that_cant_be_uncordoned_stops_no_other() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+    for node in ["a", "b"] {
+        lab.crowd.now(node, follows(&lab.sim, node, Scene { acknowledged: 1, ..Scene::default() }));
+    }
+    lab.sim.cordon("a");
+    lab.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["nodes"]).verbs(&["patch"])));
+    let said = lab.run(&["uncordon", "a", "b"]);
+    let line =
+        |node: &str, text: &str| said.out.lines().any(|line| line.starts_with(node) && line.contains(text));
+    assert!(said.code == Some(3) && line("a", "can't uncordon a: "), "{said:#?}");
+    assert!(line("b", "was not cordoned") && line("b", "ready after "), "{said:#?}");
 }
