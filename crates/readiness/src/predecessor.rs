@@ -73,7 +73,8 @@ pub struct Unusable(String);
 #[derive(Deserialize)]
 struct CacheAge {
     age_ms: Option<u64>,
-    stale: bool,
+    /// The file of an older version has none.
+    stale: Option<bool>,
 }
 
 /// The part of the drain's status that is handed on.
@@ -129,7 +130,7 @@ impl Items {
         };
         let age = Duration::from_millis(age_ms?).saturating_add(since);
         let (services, _) = self.records("services", |_| true);
-        Some((LastFacts { node, age, services }, !stale))
+        Some((LastFacts { node, age, services }, stale == Some(false)))
     }
 }
 

@@ -100,8 +100,9 @@ impl StateFile {
         Ok(Some(bytes))
     }
 
-    /// Saves the state of an agent that answers now, of which its successor reads the facts. A reader finds the old file or the new one. After a crash of the
-    /// machine, `read` may refuse it, and no answer is recent, so the write is not synced.
+    /// Saves the state of an agent that answers now, of which its successor reads the facts. A reader finds the old
+    /// file or the new one. After a crash of the machine, `read` may refuse it, and no answer is recent, so the write
+    /// is not synced.
     pub(super) fn write(&self, status: &Status, wall: SystemTime) -> io::Result<()> {
         let (written_at_unix_ms, answering) = (millis(since_epoch(wall)), Answering::now()?);
         let bytes = serde_json::to_vec(&Saved { status, written_at_unix_ms, answering })?;

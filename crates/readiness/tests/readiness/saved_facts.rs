@@ -159,8 +159,10 @@ fn a_malformed_file_gives_what_can_be_read() {
     assert_eq!(facts(&with("written_at_unix_ms", ahead(5)), 0).age, Duration::from_mins(1));
     let refused = read(&with("written_at_unix_ms", ahead(125)), 0).unwrap();
     assert_eq!((refused.facts, refused.left), (None, vec!["it was written 2 h in the future".to_owned()]));
+    let of_an_older_version = read(&with("cache", json!({"age_ms": 5})), 0).unwrap();
+    assert!(of_an_older_version.facts.is_some() && !of_an_older_version.is_fresh);
     for extreme in [0, u64::MAX] {
-        let mut file = with("cache", json!({"age_ms": u64::MAX, "stale": true}));
+        let mut file = with("cache", json!({"age_ms": u64::MAX}));
         file["written_at_unix_ms"] = extreme.into();
         let _ = read(&file, 0);
     }
