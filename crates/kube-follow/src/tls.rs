@@ -156,19 +156,19 @@ WzVtBSofZrzaO8wjsMnwm8evZNXcpCfPUld59APFg1ECTI3n8OZ3j3vS
 
     #[test]
     fn a_certificate_of_version_1_is_sent_and_one_of_another_key_is_not() {
-        let ours = Some(STANDARD.encode(VERSION_1));
-        let other = Some(STANDARD.encode(rcgen::KeyPair::generate().unwrap().serialize_pem()));
+        let ours = STANDARD.encode(VERSION_1);
+        let other = STANDARD.encode(rcgen::KeyPair::generate().unwrap().serialize_pem());
         let mut config = Config::new("https://api.test:6443".parse().unwrap());
         config.root_cert = Some(Vec::new());
-        let of = |certificate: &Option<String>, key: &Option<String>| AuthInfo {
-            client_certificate_data: certificate.clone(),
-            client_key_data: key.clone().map(Into::into),
+        let of = |certificate: &str, key: &str| AuthInfo {
+            client_certificate_data: Some(certificate.to_owned()),
+            client_key_data: Some(key.to_owned().into()),
             ..AuthInfo::default()
         };
         config.auth_info = of(&ours, &ours);
         assert!(client_config(&config).unwrap().client_auth_cert_resolver.has_certs());
         let signed = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
-        config.auth_info = of(&Some(STANDARD.encode(signed)), &other);
+        config.auth_info = of(&STANDARD.encode(signed), &other);
         assert!(client_config(&config).is_err());
     }
 }

@@ -247,7 +247,7 @@ mod tests {
             let mut by_all = Vec::new();
             let name = |node: usize| format!("n{node:02}");
             for (second, (node, step)) in steps.into_iter().enumerate() {
-                let later = |times: u32| Moment::from_start(RETURN * 2 * second as u32 + RETURN * times);
+                let later = |times: u32| Moment::from_start(Duration::from_secs(30 * second as u64) + RETURN * times);
                 let node = node % nodes;
                 let is_cordoned = pool.cordoned.iter().any(|other| other.name == name(node));
                 match step {
