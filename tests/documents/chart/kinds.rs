@@ -136,6 +136,7 @@ fn check_settings() -> String {
 }
 
 /// Returns the kind of the settings of which a program says this.
+#[expect(clippy::too_many_lines, reason = "a row for each kind")]
 pub(crate) fn of(takes: &str) -> Kind {
     let kind = |pattern: String, good: &str, bad: &str| {
         let rows = |text: &str| text.split(" # ").map(str::to_owned).collect();
@@ -157,7 +158,7 @@ pub(crate) fn of(takes: &str) -> Kind {
             pattern: format!("^({}{unit})$", range(low, high)),
             separator: "",
             most: 0,
-            good: [low, high, (low + high) / 2].map(text).into(),
+            good: [low, high, u64::midpoint(low, high)].map(text).into(),
             bad,
         }
     };

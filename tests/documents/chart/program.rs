@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 pub(crate) struct Program {
     /// The place of its settings among the values.
     pub(crate) of: &'static str,
-    program: PathBuf,
+    path: PathBuf,
     /// A wrong setting that is no value of the chart: it ends the program, which names all the other wrong ones first.
     end: [&'static str; 2],
 }
@@ -21,7 +21,7 @@ pub(crate) fn all() -> [Program; 3] {
         ("haproxy.settings", programs::nodegate_haproxy(), ["--config", "/nonexistent/haproxy.cfg"]),
         ("evictionGate.settings", programs::eviction_gate(), ["--name", "!"]),
     ]
-    .map(|(of, program, end)| Program { of, program, end })
+    .map(|(of, path, end)| Program { of, path, end })
 }
 
 impl Program {
@@ -31,10 +31,10 @@ impl Program {
         env: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> BTreeMap<String, String> {
         let mut command = Command::new("/usr/bin/timeout");
-        command.arg("60").arg(&self.program).args(self.end).env_clear().envs(env).stdin(Stdio::null());
+        command.arg("60").arg(&self.path).args(self.end).env_clear().envs(env).stdin(Stdio::null());
         let output = command.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{:?}: {said}", self.program);
+        assert_eq!(output.status.code(), Some(2), "{}: {said}", self.path.display());
         let lines = said.lines().map(|line| line.split_once(": --").unwrap_or_else(|| panic!("{line}")).1);
         let words = lines.map(|line| line.split_once(' ').unwrap());
         let mut all: BTreeMap<_, _> = words.map(|(flag, rest)| (flag.to_owned(), rest.to_owned())).collect();

@@ -104,7 +104,7 @@ fn two_drainers_at_once_take_turns_and_lose_no_request() {
         thread::scope(|scope| {
             let drainers = [0, 1].map(|node| scope.spawn(move || pool.drain_and_uncordon(node)));
             while !drainers.iter().all(ScopedJoinHandle::is_finished) {
-                assert_ne!(pool.out(), [true; 2], "no node is left");
+                assert_ne!(Pool::out(), [true; 2], "no node is left");
                 sleep(Duration::from_millis(50));
             }
         });

@@ -284,7 +284,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Returns for each node whether its agent takes it out of the pool.
-    pub(super) fn out(&self) -> [bool; 2] {
+    pub(super) fn out() -> [bool; 2] {
         NODES.map(|(_, ip)| drain(format!("{ip}:25001").parse().unwrap())["verdict"] != "ready")
     }
 
