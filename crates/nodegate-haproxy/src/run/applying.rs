@@ -139,11 +139,12 @@ impl Applying {
             self.wanted = Some(Wanted { facts, plan });
             return;
         }
-        drop(self.shared.desired.send_replace(Some(Arc::new(plan.clone()))));
-        if let Err(failure) = self.owner.set_weights(&plan).await {
+        let wanted = Wanted { facts, plan };
+        drop(self.shared.desired.send_replace(Some(Arc::new(wanted.plan.clone()))));
+        if let Err(failure) = self.owner.set_weights(&wanted).await {
             tracing::debug!(%failure, "weights wait for the whole configuration");
         }
-        self.wanted = Some(Wanted { facts, plan });
+        self.wanted = Some(wanted);
         self.is_due = true;
         // The change may be what an operator does about the failure.
         self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);
