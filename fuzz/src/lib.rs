@@ -142,6 +142,7 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
         liveness: Arc::new(Liveness::new(Moment::default())),
         activate: Arc::new(|_| Box::pin(std::future::ready(()))),
         metrics: Arc::new(Metrics::default()),
+        registry: nodegate_server::prometheus_client::registry::Registry::default(),
         probers: ProberSettings::default(),
         pods: PodSettings::default(),
         version: "1.2.3",

@@ -44,6 +44,8 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 1day"),
         ("--not-ready-after", "NODEGATE_NOT_READY_AFTER", "6m", "0s to 5m"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "condition:Ready=False", "<Type>[=<status>] (any but Ready)"),
+        ("--max-drained", "NODEGATE_MAX_DRAINED", "0%", "1% to 100%"),
+        ("--pool-selector", "NODEGATE_POOL_SELECTOR", "pool=web)", "a label selector"),
         ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),

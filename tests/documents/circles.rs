@@ -7,9 +7,6 @@ use std::path::{Path, PathBuf};
 use syn::visit::{Visit, visit_item_impl, visit_path};
 use syn::{Attribute, ItemImpl, ItemMod, ItemUse, UseTree, Visibility};
 
-/// The crates whose files may still use each other so.
-const EXCEPT: [&str; 2] = ["node-watch", "server"];
-
 /// A module or an item, by the names from the crate's root.
 type Names = Vec<String>;
 
@@ -149,10 +146,8 @@ fn no_files_of_a_crate_use_each_other_in_a_circle() {
     let sources = crates.into_iter().flatten().map(|entry| entry.unwrap().path().join("src"));
     let sources: Vec<_> = sources.filter(|source| source.is_dir()).collect();
     assert!(sources.len() > 15, "{sources:?}");
-    let is_excepted =
-        |source: &PathBuf| EXCEPT.iter().any(|name| source.ends_with(Path::new(name).join("src")));
     let mut circles: BTreeMap<_, _> = sources.iter().map(|source| (source, circle(&uses(source)))).collect();
-    circles.retain(|source, files| !files.is_empty() && !is_excepted(source));
+    circles.retain(|_, files| !files.is_empty());
     assert!(circles.is_empty(), "{circles:#?}");
 }
 

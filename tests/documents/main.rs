@@ -5,6 +5,7 @@ mod chart;
 mod circles;
 mod demo;
 mod docs;
+mod help;
 mod man;
 mod manifests;
 mod packages;

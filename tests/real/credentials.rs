@@ -28,9 +28,9 @@ const AFTERWARDS: Duration = Duration::from_mins(1);
 const REFUSED: &str = "the API server refuses the credentials";
 const MOVED: &str = "moving the watches to a new connection";
 
-/// Issues a certificate for the account: `openssl x509` knows no life below a day.
+/// Issues a certificate of version 1 for the account: `openssl x509` knows no life below a day.
 const ISSUE: &str = r#"cd "$1"; : >index.txt
-printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\nx509_extensions=e\n[p]\ncommonName=supplied\n[e]\nextendedKeyUsage=clientAuth\n' >ca.cnf
+printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n' >ca.cnf
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout new.key -out new.csr -subj /CN=system:serviceaccount:nodegate:no-leases
 openssl ca -batch -notext -config ca.cnf -cert "$2/ca.crt" -keyfile "$2/ca.key" -in new.csr -out new.crt \
   -enddate "$(date -u -d "+$3 seconds" +%y%m%d%H%M%SZ)""#;
@@ -130,7 +130,7 @@ fn credentials_of_each_kind_are_replaced_when_the_old_ones_are_refused() {
             .map_or("never refused".to_owned(), |back| format!("moved {:.0} ms after the 401", back * 1e3));
         let all = sent(agent);
         seen(
-            &format!("rotation of a {kind}"),
+            &format!("rotation: {kind}"),
             &format!(
                 "{what}; never stale; {all} requests in all, {minute} in {:.0} s afterwards",
                 after.elapsed().as_secs_f64()

@@ -1,5 +1,6 @@
 //! The part of `/status.json` about a drain, and about watched Services.
 
+use nodegate_readiness::KnownService;
 use nodegate_readiness::probers::AckSettings;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,12 @@ pub struct ServiceStatus {
 }
 
 impl ServiceStatus {
+    /// Returns the status of a Service by its facts alone.
+    pub fn of(known: KnownService) -> Self {
+        let KnownService { service, local_endpoints, is_stale, .. } = known;
+        Self { service, local_endpoints, stale: is_stale, drain: DrainStatus::default() }
+    }
+
     /// Returns true if every regular prober of its path has acknowledged whether it is out or back; `None` if
     /// that is not known.
     pub fn acknowledged(&self) -> Option<bool> {

@@ -5,11 +5,11 @@ use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
+use nodegate_readiness::predecessor::FACTS_FORMAT;
 use nodegate_readiness::probers::ProberRecord;
-use nodegate_readiness::saved_facts::FACTS_FORMAT;
 use nodegate_readiness::{
-    Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, Moment, NodeFacts, PendingNotReady,
-    Reason, Verdict,
+    Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
+    PendingNotReady, Reason, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -55,6 +55,9 @@ pub struct Status {
     /// True if it was, and the cordon takes it out now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub was_kept: bool,
+    /// The drain budget (`--max-drained`); absent without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_drained: Option<MaxDrained>,
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u64>,
@@ -150,7 +153,8 @@ impl Status {
         self.cache.stale && !by_host
     }
 
-    /// Reads the board as of `now`. The probers and the hints for people are not on the board.
+    /// Reads the board as of `now`. The probers, what they have acknowledged, and the hints for people are not on the
+    /// board.
     pub fn read(board: &Board, version: &'static str, now: Moment, wall: SystemTime) -> Self {
         board.read(now, wall, |board| Self::of(board, version))
     }
@@ -184,6 +188,7 @@ impl Status {
             last_known: board.last_known(now).filter(|_| configured),
             unconfirmed: configured && board.unconfirmed(now),
             kept: board.kept(now).filter(|_| configured),
+            max_drained: Some(board.policy().max_drained).filter(|max| *max != MaxDrained::OFF),
             was_kept: published.state.cordon == Cordon::Granted { was_kept: true },
             leaves_in_ms: board.leaves_at(now).map(|at| millis(at.since(now))),
             not_ready_pending: board.not_ready_pending(now),
@@ -191,7 +196,7 @@ impl Status {
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
-            services: Vec::new(),
+            services: board.known_services(now).into_iter().map(ServiceStatus::of).collect(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),

@@ -84,7 +84,7 @@ pub fn shutdown(host: HostSignals) -> String {
 
 /// Says why a cordoned node is in the pool.
 pub fn kept(kept: &Kept) -> String {
-    let Kept { drained, nodes, max_drained, first } = kept;
+    let Kept { drained, nodes, max_drained, first, .. } = kept;
     let are = if *drained == 1 { "is" } else { "are" };
     let first = sanitize_short(first, LONGEST_NAME);
     format!(

@@ -51,30 +51,31 @@ pub struct Args {
     #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Ports")]
     ports: PortArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Load balancers and drains")]
     probers: ProberArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Load balancers and drains")]
     traffic: TrafficArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Load balancers and drains")]
     pods: PodArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Verdict")]
     policy: PolicyArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "The host")]
     handover: HandoverArgs,
     /// Directory in which nodegate-shutdown of the host writes: while it has a file shutdown, the node drains
     /// with the reason `NodeShutdown`, whatever the API server says. Without it, the agent learns of a shutdown
     /// by the API server alone
     #[arg(long, env = "NODEGATE_HOST_SIGNALS", value_name = "DIR", value_parser = parse_host_directory)]
+    #[arg(help_heading = "The host")]
     host_signals: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Checks")]
     checks: CheckArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Checks")]
     local_checks: LocalCheckArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Services")]
     services: ServiceArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Log")]
     log: LogSettings,
 }
 
@@ -88,6 +89,19 @@ enum Command {
 impl Program for Args {
     /// The work, with sound settings.
     type Setup = Box<dyn FnOnce() -> ExitCode>;
+
+    const USUAL: &'static [&'static str] = &[
+        "node_name",
+        "listen_port",
+        "allow_from",
+        "balancers",
+        "on_stale",
+        "drain_on",
+        "max_drained",
+        "background_checks",
+        "http_check",
+        "watch_service",
+    ];
 
     fn bad_setting() -> u8 {
         // The exit code of these commands is the agent's verdict, so a wrong setting has another one.

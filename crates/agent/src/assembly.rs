@@ -12,6 +12,7 @@ use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, Timeline};
+use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
 use std::sync::Arc;
 use std::time::Instant;
@@ -113,18 +114,20 @@ impl AssembledAgent {
         let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
         let watch_metrics = Arc::new(WatchMetrics::default());
         let activator = runner.clone();
-        let mut app = App::new(AppParts {
+        let mut registry = Registry::default();
+        watch_metrics.register(registry.sub_registry_with_prefix("nodegate"), board.clone(), timeline);
+        let app = Arc::new(App::new(AppParts {
             board: board.clone(),
             timeline,
             liveness: liveness.clone(),
             activate: Arc::new(move |checks| activator.activate(&checks)),
             metrics,
+            registry,
             probers,
             pods,
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("NODEGATE_REVISION"),
-        });
-        watch_metrics.register(app.registry_mut(), board.clone(), timeline);
+        }));
         let node_watch = node_name.map(|node_name| NodeWatch {
             node_name,
             connector,
@@ -145,7 +148,6 @@ impl AssembledAgent {
         let background = async {
             tokio::join!(watch, timers);
         };
-        let app = Arc::new(app);
         let agent = Self { board, timeline, liveness, app, watch_metrics, runner, started, opened };
         (agent, background)
     }

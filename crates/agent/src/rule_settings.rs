@@ -1,7 +1,9 @@
 //! The settings of the readiness rules; the core has no clap. `args` flattens them.
 
 use nodegate_program::{choice, duration, shown};
-use nodegate_readiness::{ConditionRules, DrainSignals, MaxDrained, OnStale, OnUnknown, Policy};
+use nodegate_readiness::{
+    ConditionRules, DrainSignals, LabelSelector, MaxDrained, OnStale, OnUnknown, Policy,
+};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -69,15 +71,8 @@ pub(crate) struct PolicyArgs {
 
     /// Label selector of the nodes that share --max-drained, such as pool=web; without it, all nodes that the label
     /// node.kubernetes.io/exclude-from-external-load-balancers does not exclude
-    #[arg(
-        long,
-        env = "NODEGATE_POOL_SELECTOR",
-        value_name = "SELECTOR",
-        default_value = "",
-        hide_default_value = true,
-        value_parser = nodegate_node_watch::pool_selector
-    )]
-    pool_selector: String,
+    #[arg(long, env = "NODEGATE_POOL_SELECTOR", value_name = "SELECTOR")]
+    pool_selector: Option<LabelSelector>,
 
     /// Node conditions that fail `custom_conditions`: TYPE fails when True, TYPE=STATUS when it has that
     /// status

@@ -82,12 +82,16 @@ impl AgentAddress {
 
     /// Returns an address to query for one to listen on: loopback if it means all addresses.
     pub(crate) fn at(ip: IpAddr, port: u16) -> Self {
-        let ip = match ip {
-            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            ip => ip,
-        };
-        Self { host: ip.to_string(), port }
+        Self { host: loopback_for(ip).to_string(), port }
+    }
+}
+
+/// Returns the address to query for one to listen on: loopback if it means all addresses.
+pub(crate) fn loopback_for(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
     }
 }
 

@@ -7,11 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Config;
 use kube::config::AuthInfo;
+use rustls::CertificateError::Other;
+use rustls::InconsistentKeys::Unknown;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::ExposeSecret;
 use std::sync::Arc;
@@ -36,10 +39,15 @@ pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, BoxError> {
         // The CAs of the machine apply, as in client-go.
         None => builder.with_platform_verifier()?,
     };
-    match identity(&config.auth_info)? {
-        Some((chain, key)) => Ok(builder.with_client_auth_cert(chain, key)?),
-        None => Ok(builder.with_no_client_auth()),
+    let Some((chain, key)) = identity(&config.auth_info)? else { return Ok(builder.with_no_client_auth()) };
+    let key = builder.crypto_provider().key_provider.load_private_key(key)?;
+    let identity = CertifiedKey::new(chain, key);
+    match identity.keys_match() {
+        // rustls can't read a certificate of version 1, as `openssl x509 -req` makes them. The API server can.
+        Ok(()) | Err(Error::InvalidCertificate(Other(_)) | Error::InconsistentKeys(Unknown)) => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity))))
 }
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -85,7 +93,7 @@ impl ServerCertVerifier for Anyone {
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<ServerCertVerified, Error> {
         Ok(ServerCertVerified::assertion())
     }
 
@@ -94,7 +102,7 @@ impl ServerCertVerifier for Anyone {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
     }
 
@@ -103,7 +111,7 @@ impl ServerCertVerifier for Anyone {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
     }
 
@@ -129,5 +137,38 @@ mod tests {
         assert_eq!(said(data("%")), "client-certificate is not base64");
         let missing = AuthInfo { client_key: Some("/nowhere/key".to_owned()), ..AuthInfo::default() };
         assert!(said(missing).starts_with("/nowhere/key: "));
+    }
+
+    /// A certificate of version 1, and its key.
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBFDCBuwIUQFs62mMTXbcpNf7ZbZhOaslJGl8wCgYIKoZIzj0EAwIwDDEKMAgG
+A1UEAwwBYTAgFw0yNjExMjgxODI4NThaGA8yMTI2MTEwNDE4Mjg1OFowDDEKMAgG
+A1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAws8zHYILZikMZ2Qha2
++hk4a3g9LItbNW0FKh9mvNo7zCOwyfCbx69k1dykJ89SV3n0A8WDUQJMjefw5neP
+e9IwCgYIKoZIzj0EAwIDSAAwRQIhALqwIVpE4Q/UQ78tPCs8sCPe6uTNn/SLS4HU
+Y3C+Ez5DAiBYuVxcmiFbeLHhTZeMi/9GoJiWNAhOz6hTmA40bmz/Ow==
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrhCxt2b4WyCTCsYZ
++7uqIQA51WwcMe8Eo79HhZcJQKOhRANCAAQMLPMx2CC2YpDGdkIWtvoZOGt4PSyL
+WzVtBSofZrzaO8wjsMnwm8evZNXcpCfPUld59APFg1ECTI3n8OZ3j3vS
+-----END PRIVATE KEY-----";
+
+    #[test]
+    fn a_certificate_of_version_1_is_sent_and_one_of_another_key_is_not() {
+        let ours = STANDARD.encode(VERSION_1);
+        let other = STANDARD.encode(rcgen::KeyPair::generate().unwrap().serialize_pem());
+        let mut config = Config::new("https://api.test:6443".parse().unwrap());
+        config.root_cert = Some(Vec::new());
+        let of = |certificate: &str, key: &str| AuthInfo {
+            client_certificate_data: Some(certificate.to_owned()),
+            client_key_data: Some(key.to_owned().into()),
+            ..AuthInfo::default()
+        };
+        config.auth_info = of(&ours, &ours);
+        assert!(client_config(&config).unwrap().client_auth_cert_resolver.has_certs());
+        let signed = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+        config.auth_info = of(&STANDARD.encode(signed), &other);
+        assert!(client_config(&config).is_err());
     }
 }

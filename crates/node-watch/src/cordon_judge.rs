@@ -4,13 +4,12 @@
 // grants the cordon, as if there were no budget; one that already keeps its node goes on until an answer says
 // otherwise, so an API server that restarts takes no node out.
 
-use crate::NodeWatch;
 use crate::driver::Driver;
 use crate::follow::around;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{ListParams, Request, VersionMatch};
-use nodegate_kube_follow::send;
+use kube::api::{ListParams, ObjectList, Request, VersionMatch};
+use nodegate_kube_follow::detail;
 use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -30,47 +29,33 @@ const PAGE: u32 = 250;
 /// The most pages of a list: twice the Nodes of the largest clusters.
 const MAX_PAGES: usize = 40;
 
-/// A page of a list of Nodes.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    items: Option<Vec<Listed>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta {
-    r#continue: Option<String>,
-    remaining_item_count: Option<usize>,
-}
-
-#[derive(Deserialize)]
+/// A Node of a list.
+#[derive(Clone, Deserialize)]
 struct Listed {
     metadata: Metadata,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
     managed_fields: Option<Vec<Manager>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Manager {
     time: Option<String>,
     fields_v1: Option<Fields>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
     spec: Option<SpecFields>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct SpecFields {
     #[serde(rename = "f:unschedulable")]
     unschedulable: Option<IgnoredAny>,
@@ -91,7 +76,8 @@ impl Metadata {
 
 /// Judges each cordon of the own Node, forever. `cordons` changes when one begins or ends; its value is the revision
 /// at which it began, if the watch saw that as an event.
-pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receiver<Option<String>>) {
+pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) {
+    let watch = &driver.watch;
     let mut queue: Option<CordonsBefore> = None;
     loop {
         let revision = cordons.borrow_and_update().clone();
@@ -99,12 +85,17 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
         let is_first = matches!(cordon, Cordon::Unjudged { .. });
         if !is_first && !matches!(cordon, Cordon::Kept(_)) {
             queue = None;
-            // The sender lives as long as this future: both are parts of one.
-            let _ = cordons.changed().await;
+            // The sender lives as long as this future: both are parts of one. After a start, the agent before may have known
+            // better than this one.
+            if cordon == Cordon::None {
+                let _ = cordons.changed().await;
+            } else {
+                let _ = timeout(PAUSE, cordons.changed()).await;
+            }
             continue;
         }
         let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
-        let judging = judge(watch, driver, revision.as_deref(), &mut queue);
+        let judging = judge(driver, revision.as_deref(), &mut queue);
         let late = |_| Err(format!("no answer within {} s", within.as_secs()));
         let judged = timeout(within, judging).await.unwrap_or_else(late);
         // Another cordon may have started meanwhile.
@@ -126,7 +117,9 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
             }
         }
         let before = queue.as_ref().map_or(0, CordonsBefore::count);
-        let pause = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
+        let next_return = queue.as_ref().and_then(|queue| queue.next_return(watch.now()));
+        let usual = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
+        let pause = next_return.map_or(usual, |left| usual.min(left.max(FIRST_ANSWER_WITHIN)));
         tokio::select! {
             biased;
             _ = cordons.changed() => queue = None,
@@ -137,11 +130,11 @@ pub(crate) async fn run(watch: &NodeWatch, driver: &Driver, mut cordons: Receive
 
 /// Returns why the node is kept in the pool; `None` if its turn has come.
 async fn judge(
-    watch: &NodeWatch,
     driver: &Driver,
     revision: Option<&str>,
     queue: &mut Option<CordonsBefore>,
 ) -> Result<Option<Kept>, String> {
+    let watch = &driver.watch;
     if watch.board.freshness(watch.now()).stale {
         return Err("the cache is stale".to_owned());
     }
@@ -149,8 +142,10 @@ async fn judge(
     let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     let client = &client.ok_or("no client")?;
     let policy = watch.board.policy();
-    let pool = [&format!("!{EXCLUDE_LABEL}"), policy.pool_selector.as_str()].join(",");
-    let pool = ListParams::default().labels(pool.trim_end_matches(','));
+    let not_excluded = format!("!{EXCLUDE_LABEL}");
+    let selector = policy.pool_selector.as_ref();
+    let pool = selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}"));
+    let pool = ListParams::default().labels(&pool);
     let cordoned = pool.clone().fields("spec.unschedulable=true");
     let cordons = async {
         let at = revision.filter(|_| queue.is_none());
@@ -164,7 +159,7 @@ async fn judge(
         list(client, cordoned.clone()).await.map(|(nodes, _)| (nodes, false))
     };
     let nodes = async {
-        if !policy.pool_selector.is_empty() {
+        if selector.is_some() {
             return list(client, pool.clone()).await.map(|(_, count)| count);
         }
         // Without a selector the API server counts: an answer has one Node, and the number of the others.
@@ -175,10 +170,15 @@ async fn judge(
     let ((cordoned, is_at_cordon), nodes) = tokio::try_join!(cordons, nodes)?;
     let queue = match queue {
         Some(queue) => {
-            queue.retain(&cordoned);
+            queue.retain(&cordoned, watch.now());
             queue
         }
-        None => queue.insert(CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon)),
+        None => queue.insert(match &watch.board.published().state.cordon {
+            Cordon::Kept(kept) if !is_at_cordon && !kept.before.is_empty() => {
+                CordonsBefore::handed_on(&kept.before, cordoned)
+            }
+            _ => CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon),
+        }),
     };
     Ok(queue.kept(policy.max_drained, nodes))
 }
@@ -191,16 +191,12 @@ async fn list(client: &Client, mut params: ListParams) -> Result<(Vec<CordonedNo
     for _ in 0..MAX_PAGES {
         let request = Request::new("/api/v1/nodes").list_metadata(&params);
         let request = request.map_err(|error| error.to_string())?;
-        let reply = send(client, request).await.map_err(|error| error.to_string())?;
-        if !reply.status.is_success() {
-            return Err(reply.refusal());
-        }
-        let page: Page = serde_json::from_str(&reply.answer.text).map_err(|error| error.to_string())?;
-        nodes.extend(page.items.into_iter().flatten().map(|listed| listed.metadata.into_cordoned()));
+        let page: ObjectList<Listed> = client.request(request).await.map_err(|error| detail(&error))?;
+        nodes.extend(page.items.into_iter().map(|listed| listed.metadata.into_cordoned()));
         let rest = page.metadata.remaining_item_count.filter(|_| is_count);
-        let next = page.metadata.r#continue.filter(|token| !token.is_empty());
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
         if rest.is_some() || next.is_none() {
-            let count = nodes.len().saturating_add(rest.unwrap_or(0));
+            let count = nodes.len().saturating_add(usize::try_from(rest.unwrap_or(0)).unwrap_or(0));
             return Ok((nodes, count));
         }
         params = ListParams { limit: Some(PAGE), continue_token: next, ..params };
@@ -216,8 +212,8 @@ mod tests {
     fn the_date_of_a_cordon_is_that_of_the_manager_that_owns_it() {
         let date = |managers: &str| {
             let json = format!(r#"{{"items":[{{"metadata":{{"name":"n"{managers}}}}}]}}"#);
-            let page: Page = serde_json::from_str(&json).unwrap();
-            let node = page.items.unwrap().remove(0).metadata.into_cordoned();
+            let mut page: ObjectList<Listed> = serde_json::from_str(&json).unwrap();
+            let node = page.items.remove(0).metadata.into_cordoned();
             node.since.map(|since| since.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs())
         };
         let kubelet = r#"{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-11-20T06:40:10Z",

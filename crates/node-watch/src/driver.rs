@@ -1,10 +1,10 @@
 //! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
-use crate::NodeWatch;
 use crate::freshness::{Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal};
 use crate::link::Link;
+use crate::node_watch::NodeWatch;
 use crate::stream::Stream;
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::{BoxFuture, FutureExt, select_all};
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -14,9 +14,8 @@ use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use serde::Deserialize;
-use std::future::poll_fn;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -26,13 +25,11 @@ const MAX_CHECKS: usize = 3;
 
 /// The driver of the state machine.
 pub(crate) struct Driver {
-    watch: NodeWatch,
+    pub(crate) watch: NodeWatch,
     pub(crate) link: Link,
     state: Mutex<State>,
     /// Wakes the loop for the clock or for the next check.
     wake: Notify,
-    /// Tells each follower to drop its stream, and why.
-    replace: Vec<watch::Sender<Option<FailureReason>>>,
 }
 
 /// The mutable state of the driver.
@@ -56,6 +53,8 @@ struct FollowerLine {
     retry_after: Option<Duration>,
     /// The server of its last request.
     server: String,
+    /// Tells it to drop its stream, and why.
+    replace: watch::Sender<Option<FailureReason>>,
 }
 
 #[derive(Clone, Copy)]
@@ -88,9 +87,8 @@ impl Driver {
             failing: Episode::default(),
             may_not_get: false,
         };
-        let replace = (0..services + 2).map(|_| watch::Sender::default()).collect();
         let link = Link::new(watch.connector.clone());
-        Self { watch, link, state: Mutex::new(state), wake: Notify::new(), replace }
+        Self { watch, link, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Ignores poisoning: all values under the lock are replaced whole, so a panic elsewhere leaves them
@@ -168,8 +166,8 @@ impl Driver {
                 self.check_fails(state, Refusal::NoAnswer { retry_after: None }, &error);
             }
             Action::Replace(stream, why) => {
-                if let Some(replace) = self.replace.get(index(stream)) {
-                    replace.send_replace(Some(why));
+                if let Some(line) = state.line(stream) {
+                    line.replace.send_replace(Some(why));
                 }
             }
         }
@@ -181,16 +179,17 @@ impl Driver {
     /// Records that a follower restarts.
     pub(crate) fn begin(&self, stream: Stream) {
         // This drops a notification for the previous watch.
-        if let Some(replace) = self.replace.get(index(stream)) {
-            replace.send_replace(None);
+        if let Some(line) = self.state().line(stream) {
+            line.replace.send_replace(None);
         }
         self.step(Input::Began(stream));
     }
 
     /// Waits until the state machine replaces the stream.
     pub(crate) async fn replaced(&self, stream: Stream) -> FailureReason {
-        let Some(replace) = self.replace.get(index(stream)) else { return std::future::pending().await };
-        let why = replace.subscribe().wait_for(Option::is_some).await.ok().and_then(|why| *why);
+        let replaced = self.state().line(stream).map(|line| line.replace.subscribe());
+        let Some(mut replaced) = replaced else { return pending().await };
+        let why = replaced.wait_for(Option::is_some).await.ok().and_then(|why| *why);
         why.unwrap_or(FailureReason::Unresponsive)
     }
 
@@ -321,13 +320,8 @@ fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
 
 impl State {
     fn line(&mut self, stream: Stream) -> Option<&mut FollowerLine> {
-        self.followers.get_mut(index(stream))
+        self.followers.get_mut(StreamId::from(stream).0)
     }
-}
-
-/// Returns the index of a stream among all streams.
-fn index(stream: Stream) -> usize {
-    StreamId::from(stream).0
 }
 
 impl Failure {
@@ -391,17 +385,11 @@ pub(crate) async fn run(driver: Arc<Driver>) {
 
 /// Waits for the first result of these checks, and takes it.
 async fn first_of(checks: &mut Vec<(NextCheck, BoxFuture<'_, Asked>)>) -> (NextCheck, Asked) {
-    poll_fn(|cx| {
-        let done = checks.iter_mut().enumerate().find_map(|(index, (_, check))| match check.poll_unpin(cx) {
-            Poll::Ready(asked) => Some((index, asked)),
-            Poll::Pending => None,
-        });
-        match done {
-            Some((index, asked)) => Poll::Ready((checks.remove(index).0, asked)),
-            None => Poll::Pending,
-        }
-    })
-    .await
+    if checks.is_empty() {
+        return pending().await;
+    }
+    let (asked, index, _) = select_all(checks.iter_mut().map(|(_, check)| check)).await;
+    (checks.remove(index).0, asked)
 }
 
 impl WatchObserver for Driver {

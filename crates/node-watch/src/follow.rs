@@ -5,9 +5,9 @@ use crate::driver::Driver;
 use crate::followed::{Followed, OwnNode, Renewed};
 use crate::freshness::{Input, NodeVersion};
 use crate::link::LASTING;
+use crate::node_watch::FirstList;
 use crate::stream::Stream;
 use crate::watched_objects::Watched;
-use crate::{FirstList, NodeWatch};
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
@@ -40,16 +40,14 @@ const LONGEST_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
 
 /// Follows the own Node, forever.
 pub(crate) async fn node(
-    watch: &NodeWatch,
-    driver: Arc<Driver>,
+    driver: &Arc<Driver>,
     no_client: impl Fn(),
     first_list: FirstList,
     cordons: Sender<Option<String>>,
 ) {
     let link = &driver.link;
     let (first_list, held) = (Some(first_list), NodeVersion::Unknown);
-    let mut follower =
-        Follower::new(watch, driver.clone(), OwnNode { watch, first_list, held, link, cordons });
+    let mut follower = Follower::new(driver, OwnNode { first_list, held, cordons });
     loop {
         let ended = match link.next(driver.clone()).await {
             Ok(client) => {
@@ -72,8 +70,7 @@ pub(crate) fn around(wait: Duration) -> Duration {
 }
 
 /// Follows one list.
-pub(crate) struct Follower<'a, F> {
-    watch: &'a NodeWatch,
+pub(crate) struct Follower<F> {
     driver: Arc<Driver>,
     stream: Stream,
     followed: F,
@@ -81,10 +78,10 @@ pub(crate) struct Follower<'a, F> {
     failing: Episode,
 }
 
-impl<'a, F: Followed> Follower<'a, F> {
-    pub(crate) fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
-        let stream = followed.stream();
-        Self { watch, driver, stream, followed, backoff: Backoff::default(), failing: Episode::default() }
+impl<F: Followed> Follower<F> {
+    pub(crate) fn new(driver: &Arc<Driver>, followed: F) -> Self {
+        let (driver, stream) = (driver.clone(), followed.stream());
+        Self { driver, stream, followed, backoff: Backoff::default(), failing: Episode::default() }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -100,7 +97,7 @@ impl<'a, F: Followed> Follower<'a, F> {
             };
             let ended = self.session(client, moved).await;
             if ended.reason != FailureReason::Moved {
-                self.followed.settled();
+                self.followed.settled(&self.driver);
                 self.rest(&ended).await;
             }
         }
@@ -108,7 +105,7 @@ impl<'a, F: Followed> Follower<'a, F> {
 
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
-        self.watch.metrics.restart(F::RESOURCE, ended.reason);
+        self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
         if self.stream == Stream::Node
             && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
@@ -150,7 +147,7 @@ impl<'a, F: Followed> Follower<'a, F> {
         }
         match (self.stream, ended.reason) {
             (Stream::Service(index), FailureReason::Forbidden) => {
-                let service = self.watch.board.catalog().services().nth(index);
+                let service = self.driver.watch.board.catalog().services().nth(index);
                 tracing::warn!(
                     service = service.map(tracing::field::display),
                     error,
@@ -176,7 +173,7 @@ impl<'a, F: Followed> Follower<'a, F> {
         let asked_at = self.driver.now();
         let session = Session {
             api: self.followed.api(tagged(client, self.stream.into())),
-            config: self.followed.selected().timeout(fastrand::u32(WATCH_SECONDS)),
+            config: self.followed.selected(&self.driver.watch).timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: SYNC_TIMEOUT,
         };
         let driver = self.driver.clone();
@@ -197,7 +194,7 @@ impl<'a, F: Followed> Follower<'a, F> {
         let (store, mut writer) = reflector::store();
         session
             .run(stop, |event: Event<F::Object>| {
-                let event = event.modify(|object| object.trim(&self.watch.node_name));
+                let event = event.modify(|object| object.trim(&self.driver.watch.node_name));
                 self.count(&event);
                 if let Event::Apply(object) | Event::Delete(object) = &event
                     && let Some(outdated) = self.followed.outdated(object)
@@ -210,7 +207,7 @@ impl<'a, F: Followed> Follower<'a, F> {
                 let node = match &event {
                     Event::Init | Event::InitApply(_) => return,
                     Event::Apply(_) | Event::Delete(_) | Event::InitDone => {
-                        self.followed.changed(&store.state(), listed)
+                        self.followed.changed(&self.driver.watch, &store.state(), listed)
                     }
                 };
                 if let Event::Apply(object) = &event
@@ -230,7 +227,7 @@ impl<'a, F: Followed> Follower<'a, F> {
                     (None, _) => {}
                 }
                 if listed {
-                    self.followed.settled();
+                    self.followed.settled(&self.driver);
                     self.watching_again();
                 }
             })
@@ -244,7 +241,7 @@ impl<'a, F: Followed> Follower<'a, F> {
             Event::Apply(_) => "apply",
             Event::Delete(_) => "delete",
         };
-        self.watch.metrics.event(F::RESOURCE, kind, self.watch.timeline);
+        self.driver.watch.metrics.event(F::RESOURCE, kind, self.driver.watch.timeline);
     }
 
     fn watching_again(&mut self) {

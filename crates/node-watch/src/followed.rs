@@ -1,10 +1,10 @@
 //! The followed types of objects, and what happens to their events.
 
+use crate::driver::Driver;
 use crate::freshness::NodeVersion;
-use crate::link::Link;
+use crate::node_watch::{FirstList, NodeWatch};
 use crate::stream::Stream;
 use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice, local_endpoints};
-use crate::{FirstList, NodeWatch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::WatchedNode;
@@ -26,9 +26,14 @@ pub(crate) trait Followed {
     fn stream(&self) -> Stream;
     fn api(&self, client: Client) -> Api<Self::Object>;
     /// Returns the selection of the objects.
-    fn selected(&self) -> watcher::Config;
+    fn selected(&self, watch: &NodeWatch) -> watcher::Config;
     /// Takes all present objects, after a list if `listed` is true. If it is the Node, returns its version.
-    fn changed(&mut self, objects: &[Arc<Self::Object>], listed: bool) -> Option<NodeVersion>;
+    fn changed(
+        &mut self,
+        watch: &NodeWatch,
+        objects: &[Arc<Self::Object>],
+        listed: bool,
+    ) -> Option<NodeVersion>;
     /// Returns the version of an object in an event if it is older than the held one, and must be ignored.
     fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
         None
@@ -38,7 +43,7 @@ pub(crate) trait Followed {
         None
     }
     /// Handles a complete list, or that there is none for the time being.
-    fn settled(&mut self);
+    fn settled(&mut self, _: &Driver) {}
 }
 
 /// A heartbeat. Some have no date, and some do not have an interval.
@@ -53,17 +58,15 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
 }
 
 /// The agent's own Node, as the object of a follower.
-pub(crate) struct OwnNode<'a> {
-    pub(crate) watch: &'a NodeWatch,
+pub(crate) struct OwnNode {
     pub(crate) first_list: Option<FirstList>,
     /// The last version of the Node from the watch.
     pub(crate) held: NodeVersion,
-    pub(crate) link: &'a Link,
     /// Tells of each cordon that begins, with its revision if it came as an event, and of its end.
     pub(crate) cordons: Sender<Option<String>>,
 }
 
-impl Followed for OwnNode<'_> {
+impl Followed for OwnNode {
     type Object = WatchedNode;
     const RESOURCE: &'static str = "nodes";
 
@@ -75,16 +78,21 @@ impl Followed for OwnNode<'_> {
         Api::all(client)
     }
 
-    fn selected(&self) -> watcher::Config {
-        own_name(self.watch)
+    fn selected(&self, watch: &NodeWatch) -> watcher::Config {
+        own_name(watch)
     }
 
-    fn changed(&mut self, nodes: &[Arc<WatchedNode>], listed: bool) -> Option<NodeVersion> {
+    fn changed(
+        &mut self,
+        watch: &NodeWatch,
+        nodes: &[Arc<WatchedNode>],
+        listed: bool,
+    ) -> Option<NodeVersion> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        let cordon = || discriminant(&self.watch.board.published().state.cordon);
+        let cordon = || discriminant(&watch.board.published().state.cordon);
         let before = cordon();
-        self.watch.board.set_node(facts, self.watch.now(), nodegate_clock::wall());
+        watch.board.set_node(facts, watch.now(), nodegate_clock::wall());
         if cordon() != before {
             let revision = node.and_then(|node| node.metadata.resource_version.clone());
             self.cordons.send_replace(revision.filter(|_| !listed));
@@ -97,18 +105,16 @@ impl Followed for OwnNode<'_> {
         Some(NodeVersion::present(&node.metadata)).filter(|state| state.is_before(&self.held))
     }
 
-    fn settled(&mut self) {
+    fn settled(&mut self, driver: &Driver) {
         self.first_list.take().into_iter().for_each(FirstList::settled);
-        self.link.connected();
+        driver.link.connected();
     }
 }
 
 /// The node's Lease: its renewals are a heartbeat that costs no request.
-pub(crate) struct OwnLease<'a> {
-    pub(crate) watch: &'a NodeWatch,
-}
+pub(crate) struct OwnLease;
 
-impl Followed for OwnLease<'_> {
+impl Followed for OwnLease {
     type Object = WatchedLease;
     const RESOURCE: &'static str = "leases";
 
@@ -120,24 +126,21 @@ impl Followed for OwnLease<'_> {
         Api::namespaced(client, LEASE_NAMESPACE)
     }
 
-    fn selected(&self) -> watcher::Config {
-        own_name(self.watch)
+    fn selected(&self, watch: &NodeWatch) -> watcher::Config {
+        own_name(watch)
     }
 
-    fn changed(&mut self, _: &[Arc<WatchedLease>], _: bool) -> Option<NodeVersion> {
+    fn changed(&mut self, _: &NodeWatch, _: &[Arc<WatchedLease>], _: bool) -> Option<NodeVersion> {
         None
     }
 
     fn renewed(lease: &WatchedLease) -> Option<Renewed> {
         Some(Renewed { at: lease.renewed(), every: lease.renewed_every() })
     }
-
-    fn settled(&mut self) {}
 }
 
 /// The `EndpointSlices` of a watched Service.
 pub(crate) struct ServiceSlices<'a> {
-    pub(crate) watch: &'a NodeWatch,
     pub(crate) index: usize,
     pub(crate) name: &'a ServiceName,
     pub(crate) first_list: Option<FirstList>,
@@ -155,18 +158,18 @@ impl Followed for ServiceSlices<'_> {
         Api::namespaced(client, &self.name.namespace)
     }
 
-    fn selected(&self) -> watcher::Config {
+    fn selected(&self, _: &NodeWatch) -> watcher::Config {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name))
     }
 
-    fn changed(&mut self, slices: &[Arc<WatchedSlice>], _: bool) -> Option<NodeVersion> {
-        let count = local_endpoints(slices.iter().map(AsRef::as_ref), &self.watch.node_name);
-        self.watch.board.set_service(self.index, count, self.watch.now(), nodegate_clock::wall());
+    fn changed(&mut self, watch: &NodeWatch, slices: &[Arc<WatchedSlice>], _: bool) -> Option<NodeVersion> {
+        let count = local_endpoints(slices.iter().map(AsRef::as_ref), &watch.node_name);
+        watch.board.set_service(self.index, count, watch.now(), nodegate_clock::wall());
         None
     }
 
     /// Completes the startup also for a Service that can't be watched.
-    fn settled(&mut self) {
+    fn settled(&mut self, _: &Driver) {
         self.first_list.take().into_iter().for_each(FirstList::settled);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the loops with an API server that is a function.
 
-use crate::{Connector, FirstList, NodeWatch, Startup, WatchMetrics};
+use crate::node_watch::FirstList;
+use crate::{Connector, NodeWatch, Startup, WatchMetrics};
 use bytes::Bytes;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -164,9 +165,8 @@ async fn a_list_that_does_not_end_is_given_up_and_retried() {
     assert!((5..7).contains(&lists[1].after.as_secs()), "{:?}", lists[1].after);
     assert_ne!(lists[0].client, lists[1].client, "on a connection that may be better");
     assert_eq!(node_watch.board.last_proof(), None);
-    let memory = node_watch.board.memory(node_watch.timeline.at(nodegate_clock::now()));
-    let memory = serde_json::to_value(memory).unwrap();
-    assert_eq!(memory.get("node_exists"), None, "a list that is not complete changes no facts");
+    let node = &node_watch.board.published().state.node;
+    assert_eq!(node.exists(), None, "a list that is not complete changes no facts");
 }
 
 /// Each client uses the credentials at the time of its creation.

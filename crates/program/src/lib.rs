@@ -9,6 +9,7 @@
 
 mod causes;
 mod episode;
+mod help;
 mod logging;
 mod mistakes;
 mod read;
@@ -17,6 +18,7 @@ mod sanitize;
 #[cfg(unix)]
 mod signals;
 mod value;
+mod variables;
 
 pub use causes::with_causes;
 pub use episode::Episode;

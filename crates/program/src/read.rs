@@ -1,5 +1,6 @@
 //! Turns the command line and the environment into a program's settings, for `run`.
 
+use crate::help;
 use crate::mistakes::Mistakes;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -13,8 +14,9 @@ use std::process::ExitCode;
 /// be parsed, the program exits here; `exit_code` is the code for mistakes.
 ///
 /// An empty variable counts as not set; so does an empty value of an option that has no default.
-pub(crate) fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    parse(std::env::args_os(), exit_code).map_err(|error| {
+pub(crate) fn read<P: Parser>(usual: &[&str], exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
+    let command = help::for_terminal(P::command(), usual, std::env::args_os().any(|word| word == "-h"));
+    parse(&command, std::env::args_os(), exit_code).map_err(|error| {
         if error.use_stderr() {
             eprintln!("{}: {}", P::command().get_name(), one_line(&error));
             return ExitCode::from(exit_code);
@@ -40,19 +42,19 @@ fn one_line(error: &clap::Error) -> String {
 /// clap stops at the first wrong value. So this parses all values as text first, then tries each one, and
 /// finally parses those that pass.
 fn parse<P: Parser>(
+    command: &Command,
     words: impl Iterator<Item = OsString>,
     exit_code: u8,
 ) -> Result<(P, Mistakes), clap::Error> {
-    let command = P::command();
     let program = command.get_name().to_owned();
     let texts = each_argument(command.clone(), as_text).try_get_matches_from(words)?;
     let mut sound = vec![program.clone()];
     let (asked, texts) = match texts.subcommand() {
         Some((name, below)) => {
             sound.push(name.to_owned());
-            (command.find_subcommand(name).unwrap_or(&command), below)
+            (command.find_subcommand(name).unwrap_or(command), below)
         }
-        None => (&command, &texts),
+        None => (command, &texts),
     };
     let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
     let mut typed = each_argument(command.clone(), without_variable);
@@ -114,6 +116,7 @@ fn word(arg: &Arg, text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{LogSettings, duration, number};
+    use clap::CommandFactory;
     use std::time::Duration;
 
     #[derive(Debug, Parser)]
@@ -155,7 +158,7 @@ mod tests {
 
     fn read(line: &str) -> (Args, Vec<String>) {
         let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
-        let (args, mistakes) = parse(words.map(OsString::from), 2).unwrap();
+        let (args, mistakes) = parse(&Args::command(), words.map(OsString::from), 2).unwrap();
         (args, mistakes.lines)
     }
 
@@ -219,10 +222,12 @@ mod tests {
             ("serve", "unrecognized subcommand 'serve'"),
         ] {
             let words = ["program", words].map(OsString::from);
-            let error = parse::<Args>(words.into_iter(), 2).err().unwrap();
+            let error = parse::<Args>(&Args::command(), words.into_iter(), 2).err().unwrap();
             assert_eq!((one_line(&error).as_str(), error.use_stderr()), (says, true));
         }
-        let help = parse::<Args>(["program", "--help"].map(OsString::from).into_iter(), 2).err().unwrap();
+        let help = parse::<Args>(&Args::command(), ["program", "--help"].map(OsString::from).into_iter(), 2)
+            .err()
+            .unwrap();
         assert!(!help.use_stderr());
     }
 }

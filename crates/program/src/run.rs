@@ -3,7 +3,7 @@
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
 use crate::read::read;
-use crate::{BAD_SETTING, failed};
+use crate::{BAD_SETTING, failed, sanitize, variables};
 use clap::Parser;
 use std::fmt::Display;
 use std::future::Future;
@@ -13,10 +13,16 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+/// The most variables that no setting reads and that the log names.
+const MOST_NAMED: usize = 20;
+
 /// A program: its command line, and what it does.
 pub trait Program: Parser {
     /// The validated settings.
     type Setup;
+
+    /// The settings that `-h` shows, by their names in the parser; all if it is empty.
+    const USUAL: &'static [&'static str] = &[];
 
     /// Returns the exit code for a wrong setting.
     fn bad_setting() -> u8 {
@@ -39,11 +45,17 @@ pub fn run<P: Program>() -> ExitCode {
 }
 
 fn start<P: Program>() -> Result<ExitCode, ExitCode> {
-    let (args, mut mistakes) = read::<P>(P::bad_setting())?;
+    let (args, mut mistakes) = read::<P>(P::USUAL, P::bad_setting())?;
     let log = args.log();
     let setup = args.setup(&mut mistakes);
     mistakes.ensure_none()?;
-    log.into_iter().for_each(LogSettings::start);
+    if let Some(log) = log {
+        log.start();
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for variable in variables::unread(&P::command(), variables.collect()).iter().take(MOST_NAMED) {
+            tracing::warn!(variable = sanitize(variable), "no setting reads this variable; see --help");
+        }
+    }
     Ok(P::run(setup))
 }
 

@@ -1,6 +1,6 @@
 //! What the cordon of the own Node means with a drain budget: whether it takes the node out, and since when.
 
-use crate::drain_budget::{Kept, MaxDrained};
+use crate::drain_budget::Kept;
 use crate::facts::{Node, NodeFacts};
 use crate::rules::Policy;
 
@@ -29,9 +29,7 @@ impl Cordon {
     pub(crate) fn after(self, before: &Node, facts: &mut NodeFacts, policy: &Policy) -> Self {
         let cordon = match self {
             _ if !facts.unschedulable => Self::None,
-            _ if policy.max_drained == MaxDrained::OFF || !policy.drain_on.name_cordons() => {
-                Self::Granted { was_kept: false }
-            }
+            _ if !policy.judges_cordons() => Self::Granted { was_kept: false },
             Self::None => Self::Unjudged { counts: before.facts().is_none() },
             known => known,
         };

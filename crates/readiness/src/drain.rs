@@ -173,7 +173,7 @@ impl Pattern {
 }
 
 /// Returns true if this is a valid value of a label or a taint.
-fn is_value(value: &str) -> bool {
+pub(crate) fn is_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= MAX_VALUE && !value.contains('/') && is_qualified_name(value))
 }
 
@@ -184,7 +184,7 @@ fn is_annotation(value: &str) -> bool {
 }
 
 /// Returns true if this is a valid key. A typing mistake in the setting would silently never drain.
-fn is_qualified_name(key: &str) -> bool {
+pub(crate) fn is_qualified_name(key: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     key.chars().all(allowed)
@@ -213,12 +213,13 @@ impl DrainSignals {
     }
 
     /// Returns true if a cordon is one of the signals.
-    pub(crate) fn name_cordons(&self) -> bool {
+    pub fn name_cordons(&self) -> bool {
         self.signals.contains(&DrainSignal::Unschedulable)
     }
 
     /// Returns the signals without the exclusion label.
-    pub(crate) fn without_label(&self) -> Self {
+    #[must_use]
+    pub fn without_label(&self) -> Self {
         let is_label = |signal: &DrainSignal| matches!(signal, DrainSignal::Keyed(Kind::Label, pattern) if pattern.key == EXCLUDE_LABEL);
         let signals = self.signals.iter().filter(|signal| !is_label(signal)).cloned().collect();
         Self { text: self.text.clone(), signals }

@@ -3,13 +3,16 @@
 // Each agent decides about its own node, so all agents need one order of the cordons. Where the agent saw the cordon
 // as an event, the order is that of etcd's revisions: the cordons before its own are those of a list at the revision
 // of that event. So of any number of cordons exactly as many are granted as the limit says, however close together
-// they come. Where it did not, the dates of the cordons and the names of the nodes decide.
+// they come. Where it did not, the dates of the cordons and the names of the nodes decide. A program that watches all
+// Nodes has that order by itself.
 
 use crate::bad_value::BadValue;
+use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The largest share of the nodes that a cordon may take out at a time, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,12 @@ impl MaxDrained {
     /// Returns the number of these nodes that may be out, rounded down; at least one.
     pub fn of(self, nodes: usize) -> usize {
         (nodes.saturating_mul(self.0.into()) / 100).max(1)
+    }
+}
+
+impl Default for MaxDrained {
+    fn default() -> Self {
+        Self::OFF
     }
 }
 
@@ -65,9 +74,23 @@ pub struct CordonedNode {
     pub name: String,
 }
 
+/// The most cordons that an agent hands on.
+const MAX_HANDED_ON: usize = 256;
+
+/// The time for which a node counts as drained after its cordon has ended: until then its load balancers may not send
+/// to it yet, and its pods may still start.
+const RETURN: Duration = Duration::from_secs(15);
+
 /// The cordons before that of one node: its turn comes when few enough of them are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CordonsBefore(Vec<CordonedNode>);
+pub struct CordonsBefore(Vec<Before>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Before {
+    node: CordonedNode,
+    /// When the cordon was found to have ended.
+    ended: Option<Moment>,
+}
 
 impl CordonsBefore {
     /// Returns the cordons before that of `node`; none if it is not in the list. `is_at_cordon` is true if the list is
@@ -77,7 +100,16 @@ impl CordonsBefore {
         let is_before = |other: &CordonedNode| {
             own.as_ref().is_some_and(|own| other.name != node && (is_at_cordon || other < own))
         };
-        Self(cordoned.into_iter().filter(is_before).collect())
+        Self::of(cordoned.into_iter().filter(is_before))
+    }
+
+    fn of(nodes: impl Iterator<Item = CordonedNode>) -> Self {
+        Self(nodes.map(|node| Before { node, ended: None }).collect())
+    }
+
+    /// Returns those of them that an earlier agent knew as the cordons before.
+    pub fn handed_on(before: &[String], cordoned: Vec<CordonedNode>) -> Self {
+        Self::of(cordoned.into_iter().filter(|other| before.contains(&other.name)))
     }
 
     /// Returns their number.
@@ -85,18 +117,42 @@ impl CordonsBefore {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Removes those that have ended, by a later list. A date may change without that: the manager that has cordoned the
-    /// node writes something else. So a node that is cordoned again between two lists counts as if it had stayed.
-    pub fn retain(&mut self, cordoned: &[CordonedNode]) {
-        self.0.retain(|before| cordoned.iter().any(|other| other.name == before.name));
+    /// Removes those that ended some time ago, by a later list. A date may change without that: the manager that has
+    /// cordoned the node writes something else. So a node that is cordoned again meanwhile counts as if it had stayed.
+    pub fn retain(&mut self, cordoned: &[CordonedNode], now: Moment) {
+        self.0.retain_mut(|before| {
+            let is_there = cordoned.iter().any(|other| other.name == before.node.name);
+            before.ended = if is_there { None } else { before.ended.or(Some(now)) };
+            before.ended.is_none_or(|ended| now.since(ended) < RETURN)
+        });
+    }
+
+    /// Returns the time until the first of those that have ended no longer counts.
+    pub fn next_return(&self, now: Moment) -> Option<Duration> {
+        let ended = self.0.iter().filter_map(|before| before.ended).min()?;
+        Some(RETURN.saturating_sub(now.since(ended)))
     }
 
     /// Returns why the node is kept in a pool of so many nodes; `None` if its turn has come.
     pub fn kept(&self, max_drained: MaxDrained, nodes: usize) -> Option<Kept> {
         let drained = max_drained.of(nodes);
-        let first = self.0.iter().min().filter(|_| self.0.len() >= drained)?;
-        Some(Kept { drained, nodes, max_drained, first: first.name.clone() })
+        let all = || self.0.iter().map(|before| &before.node);
+        let first = all().min().filter(|_| self.0.len() >= drained)?;
+        let is_short = self.0.len() <= MAX_HANDED_ON;
+        let before = all().filter(|_| is_short).map(|node| node.name.clone()).collect();
+        Some(Kept { drained, nodes, max_drained, first: first.name.clone(), before })
     }
+}
+
+/// Returns the nodes that their cordons take out: those of `before` that are still cordoned, and of the others as many as
+/// may be. `cordoned` has all cordoned nodes, the first cordon first.
+pub fn granted(cordoned: &[String], before: &[String], max: usize) -> Vec<String> {
+    let lasting: BTreeSet<&String> = before.iter().collect();
+    let (mut granted, others): (Vec<&String>, Vec<_>) =
+        cordoned.iter().partition(|node| lasting.contains(node));
+    let free = max.saturating_sub(granted.len());
+    granted.extend(others.into_iter().take(free));
+    granted.into_iter().cloned().collect()
 }
 
 /// Why a cordoned node is kept in the pool.
@@ -110,14 +166,16 @@ pub struct Kept {
     pub max_drained: MaxDrained,
     /// The node that has been out for longest.
     pub first: String,
+    /// The nodes whose cordons came before, for the next agent; none if they are too many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     #[test]
     fn a_share_is_at_least_one_node_and_rounded_down() {
@@ -140,19 +198,32 @@ mod tests {
         };
         let cordoned =
             || vec![at("a", Some(7)), at("b", Some(7)), at("c", Some(7)), at("d", None), at("e", Some(6))];
-        let names =
-            |before: &CordonsBefore| before.0.iter().map(|node| node.name.clone()).collect::<String>();
+        let names = |before: &CordonsBefore| {
+            before.0.iter().map(|before| before.node.name.clone()).collect::<String>()
+        };
         for (node, by_date, by_revision) in [("b", "ade", "acde"), ("d", "", "abce"), ("x", "", "")] {
             assert_eq!(names(&CordonsBefore::new(node, cordoned(), false)), by_date);
             assert_eq!(names(&CordonsBefore::new(node, cordoned(), true)), by_revision);
         }
         let mut before = CordonsBefore::new("b", cordoned(), false);
         let max = "40%".parse().unwrap();
-        let kept = Kept { drained: 2, nodes: 5, max_drained: max, first: "d".to_owned() };
+        let handed_on = ["a", "d", "e"].map(str::to_owned).to_vec();
+        let kept =
+            Kept { drained: 2, nodes: 5, max_drained: max, first: "d".to_owned(), before: handed_on.clone() };
         assert_eq!(before.kept(max, 5), Some(kept));
-        // One is back, one was written to, and one is new.
-        before.retain(&[at("b", Some(7)), at("e", Some(9)), at("f", None)]);
-        assert_eq!((names(&before).as_str(), before.kept(max, 5)), ("e", None));
+        // The next agent goes on with these, whatever has become of the dates.
+        let later = vec![at("a", None), at("b", Some(7)), at("d", Some(9)), at("f", None)];
+        assert_eq!(names(&CordonsBefore::handed_on(&handed_on, later)), "ad");
+        // One is on its way back, and cordoned again meanwhile; two are back; one was written to, and one is new.
+        let second = |second| Moment::from_start(Duration::from_secs(second));
+        before.retain(&[at("b", Some(7)), at("e", Some(9)), at("f", None)], second(1));
+        assert_eq!((names(&before).as_str(), before.next_return(second(6))), ("ade", Some(RETURN / 3 * 2)));
+        before.retain(&[at("d", None), at("e", Some(9))], second(15));
+        before.retain(&[at("e", Some(9))], second(16));
+        assert_eq!((names(&before).as_str(), before.next_return(second(16))), ("de", Some(RETURN)));
+        before.retain(&[at("e", Some(9))], second(31));
+        assert_eq!((names(&before).as_str(), before.next_return(second(31))), ("e", None));
+        assert_eq!(before.kept(max, 5), None);
     }
 
     /// A cluster whose nodes decide as the agents do.
@@ -167,14 +238,16 @@ mod tests {
 
     proptest! {
         /// In any order of cordons, answers and returns: no more are granted than the limit says, none is kept
-        /// afterwards, and the turn of each comes.
+        /// afterwards, and the turn of each comes. A program that watches all Nodes grants the same.
         #[test]
         fn the_limit_holds_in_any_order(
             nodes in 1_usize..12, percent in 1_u8..=100, steps in prop::collection::vec((0_usize..12, 0..3), 0..200),
         ) {
             let (max, mut pool, mut unasked) = (MaxDrained(percent), Pool::default(), Vec::new());
+            let mut by_all = Vec::new();
             let name = |node: usize| format!("n{node:02}");
             for (second, (node, step)) in steps.into_iter().enumerate() {
+                let later = |times: u32| Moment::from_start(Duration::from_secs(30 * second as u64) + RETURN * times);
                 let node = node % nodes;
                 let is_cordoned = pool.cordoned.iter().any(|other| other.name == name(node));
                 match step {
@@ -196,13 +269,18 @@ mod tests {
                         pool.back.clear();
                         let before = pool.granted.clone();
                         for (node, queue) in &mut pool.waiting {
-                            queue.retain(&pool.cordoned);
+                            queue.retain(&pool.cordoned, later(0));
+                            queue.retain(&pool.cordoned, later(1));
                             if queue.kept(max, nodes).is_none() {
                                 pool.granted.insert(*node);
                             }
                         }
                         pool.waiting.retain(|(node, _)| !pool.granted.contains(node));
                         prop_assert!(pool.granted.is_superset(&before));
+                        let cordoned: Vec<_> = pool.cordoned.iter().map(|node| node.name.clone()).collect();
+                        by_all = super::granted(&cordoned, &by_all, max.of(nodes));
+                        by_all.sort();
+                        prop_assert_eq!(&by_all, &pool.granted.iter().map(|node| name(*node)).collect::<Vec<_>>());
                         prop_assert_eq!(pool.granted.len(), pool.cordoned.len().min(max.of(nodes)));
                     }
                 }

@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-/// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::saved_facts::FACTS_FORMAT) is the version
+/// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::predecessor::FACTS_FORMAT) is the version
 /// of its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {

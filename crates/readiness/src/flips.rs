@@ -1,9 +1,8 @@
 //! Changes of verdict; the last fifty are kept.
 
 use crate::check::Verdict;
-use crate::moment::millis;
+use crate::moment::{millis, since_epoch};
 use crate::reason::Reason;
-use crate::saved_facts::since_epoch;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
 //! Time as a value. It is monotonic, so a step of the wall clock does not affect it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in time, in nanoseconds since the [`Timeline`]'s origin. Never before the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,11 @@ impl Moment {
 /// Returns a time span in milliseconds, as in the JSON.
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time since 1970; zero for a clock before that.
+pub fn since_epoch(wall: SystemTime) -> Duration {
+    wall.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A moment that one thread writes and others read without a lock. It starts as "never" and only moves

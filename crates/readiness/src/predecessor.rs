@@ -1,14 +1,14 @@
 //! What an agent takes over from an earlier one of its node: from the answer of one that runs (`/status.json`), or from
 //! the file of one that crashed, which has fewer of the same items. Each item is taken or left by itself.
 
+use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
-use crate::moment::Moment;
+use crate::moment::{Moment, since_epoch};
 use crate::probers::{
     GivenAnswer, Habit, LISTENS_AT_MOST, MOST_BETWEEN, ProbeHistory, ProbePace, ProberRecord,
 };
 use crate::ready_history::PendingNotReady;
 use crate::reason::clean;
-use crate::saved_facts::{CacheAge, FACTS_FORMAT, LastFacts, elapsed};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -16,6 +16,33 @@ use std::time::{Duration, SystemTime};
 
 /// The maximum number of records of one kind that are read. An agent remembers fewer.
 const MAX_RECORDS: usize = 512;
+
+/// The format of the facts that are handed on. It changes whenever another agent could misread them.
+pub const FACTS_FORMAT: u32 = 2;
+
+/// The largest correction of a clock that is accepted. A date further ahead means that the writer or the
+/// reader has a wrong clock.
+const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
+
+/// The ready endpoints of a watched Service on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SavedService {
+    /// The Service as `<namespace>/<name>`.
+    pub service: String,
+    /// Their number.
+    pub local_endpoints: usize,
+}
+
+/// The last known facts of a node, for a board without facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFacts {
+    /// The Node, which is never [`Node::Unknown`].
+    pub node: Node,
+    /// The time since these facts were proved.
+    pub age: Duration,
+    /// The Services that were watched.
+    pub services: Vec<SavedService>,
+}
 
 /// The knowledge of an earlier agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +68,14 @@ pub struct Predecessor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unusable(String);
+
+/// The part of the cache's status that is handed on.
+#[derive(Deserialize)]
+struct CacheAge {
+    age_ms: Option<u64>,
+    /// The file of an older version has none.
+    stale: Option<bool>,
+}
 
 /// The part of the drain's status that is handed on.
 #[derive(Deserialize)]
@@ -127,6 +162,17 @@ impl Predecessor {
         found.not_ready_pending = items.take("not_ready_pending");
         found.left = items.left;
         Ok(found)
+    }
+}
+
+/// Returns the time since a file was written. The error says that it comes from the future.
+fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, String> {
+    let (then, now) = (Duration::from_millis(unix_ms), since_epoch(wall));
+    match then.checked_sub(now) {
+        Some(ahead) if ahead > CLOCKS_DIFFER_BY => {
+            Err(format!("it was written {} in the future", Age::from(ahead)))
+        }
+        _ => Ok(now.saturating_sub(then)),
     }
 }
 

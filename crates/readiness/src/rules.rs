@@ -6,6 +6,7 @@ use crate::drain::DrainSignals;
 use crate::drain_budget::MaxDrained;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::reason::Reason;
+use crate::selector::LabelSelector;
 use crate::service::NO_LOCAL_ENDPOINTS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,10 +30,17 @@ pub struct Policy {
     pub drain_on: DrainSignals,
     /// The largest share of the nodes that a cordon may take out at a time.
     pub max_drained: MaxDrained,
-    /// The labels of the Nodes that share this budget; empty for all.
-    pub pool_selector: String,
+    /// The labels of the Nodes that share this budget; `None` for all.
+    pub pool_selector: Option<LabelSelector>,
     /// The conditions that fail `custom_conditions`.
     pub conditions: ConditionRules,
+}
+
+impl Policy {
+    /// Returns true if a cordon counts only when it is granted.
+    pub(crate) fn judges_cordons(&self) -> bool {
+        self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
+    }
 }
 
 impl Default for Policy {
@@ -45,7 +53,7 @@ impl Default for Policy {
             not_ready_after: Duration::ZERO,
             drain_on: DrainSignals::default(),
             max_drained: MaxDrained::OFF,
-            pool_selector: String::new(),
+            pool_selector: None,
             conditions: ConditionRules::default(),
         }
     }

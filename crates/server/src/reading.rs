@@ -1,6 +1,6 @@
 //! One reading of an agent: its whole status, and one judgement of the node and of each Service, which everything shows.
 
-use crate::probers::{Listening, Prober, Probers, date};
+use crate::probers::{Prober, Probers, date};
 use nodegate_agent_api::{
     DrainStatus, DrainSummary, Goal, ProberRecord, ServiceStatus, Standing, Status, WaitReply, WaitState,
     WaitingFor,
@@ -12,7 +12,7 @@ use nodegate_readiness::probers::{
     AckProgress, Acknowledgement, Judgement, PoolChange, ProbeHistory, ProberKind, Sessions, Subject,
     SubjectKind, judge,
 };
-use nodegate_readiness::{Board, KnownService, Moment, Verdict};
+use nodegate_readiness::{Board, KnownService, Moment, Timeline, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use std::time::Duration;
 pub(crate) struct Reader {
     pub(crate) board: Arc<Board>,
     pub(crate) probers: Arc<Probers>,
+    pub(crate) timeline: Timeline,
     pub(crate) version: &'static str,
     /// The 16 hexadecimal digits that tell this process from the agents before and after it.
     pub(crate) start_id: String,
@@ -33,21 +34,24 @@ pub(crate) struct Reading {
     node: Judgement,
     /// The kind of each prober in the status.
     kinds: Vec<ProberKind>,
-    services: Vec<JudgedService>,
-}
-
-struct JudgedService {
-    index: usize,
-    judgement: Judgement,
+    /// The index of each Service in the status, and its judgement.
+    services: Vec<(usize, Judgement)>,
 }
 
 /// The probers, as far as a judgement depends on them, and as the JSON has them.
-struct Known<'a> {
-    histories: &'a [(ProberKind, ProbeHistory)],
-    records: &'a [ProberRecord],
+struct Known {
+    histories: Vec<(ProberKind, ProbeHistory)>,
+    records: Vec<ProberRecord>,
+    /// The load balancers that can't see drains.
+    blind: Vec<String>,
 }
 
 impl Reader {
+    /// Returns the current moment.
+    pub(crate) fn now(&self) -> Moment {
+        self.timeline.at(nodegate_clock::now())
+    }
+
     /// Reads the agent as of `now`, or as of the latest change of the board if that is later.
     pub(crate) fn read(&self, now: Moment) -> Reading {
         // Read before the board, so that no prober has heard more than the board says.
@@ -58,42 +62,35 @@ impl Reader {
     fn reading(&self, board: &BoardView<'_>, probers: &[Prober]) -> Reading {
         let now = board.now();
         let records: Vec<_> = probers.iter().map(|prober| prober.to_record(date(now))).collect();
-        let histories: Vec<_> = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
-        let known = Known { histories: &histories, records: &records };
+        let blind = records.iter().filter(|prober| prober.misses_drains());
+        let blind = blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
+        let histories = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
+        let known = Known { histories, records, blind };
+        let services = board.known_services(now).into_iter();
+        let (statuses, services): (Vec<_>, Vec<_>) =
+            services.map(|service| self.service(board, service, &known)).unzip();
+        let out = statuses.iter().zip(&services).filter(|(status, _)| status.local_endpoints == 0);
+        let services_out: Vec<_> = out.map(|(_, (index, _))| *index).collect();
         let mut status = Status { start_id: self.start_id.clone(), ..Status::of(board, self.version) };
-
-        let watched = board.known_services(now);
-        let services: Vec<_> =
-            watched.into_iter().map(|service| self.service(board, service, &known)).collect();
-        let is_out = |(status, judged): &(ServiceStatus, JudgedService)| {
-            (status.local_endpoints == 0).then_some(judged.index)
-        };
-        let services_out: Vec<_> = services.iter().filter_map(is_out).collect();
         let of = SubjectKind::Node {
             by_label_alone: board.is_out_by_label_alone(now),
             services_out: &services_out,
             needs_probers: self.probers.balancers_are_named(),
         };
-        let heard = self.probers.listening(true, board, now);
-        let (verdict, is_stale) = (status.verdict, status.is_based_on_stale_cache());
-        let node = self.judge(of, verdict, is_stale, heard, &known, now);
-        let traffic = self.probers.settings.traffic.as_ref().map(|counted| counted());
-        let blind = records.iter().filter(|prober| prober.misses_drains());
-        let cant_see_drains: Vec<_> =
-            blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
-        let drain = self.drain(&node, None, heard, board.last_signal(), &known, &cant_see_drains, now);
+        let verdict = (status.verdict, status.is_based_on_stale_cache());
+        let (node, drain) = self.judge(board, of, verdict, None, board.last_signal(), &known);
+        let Known { histories, records, blind } = known;
         status.drain = released(DrainStatus {
             balancers: self.probers.settings.balancers.parts(),
-            cant_see_drains,
-            traffic,
+            cant_see_drains: blind,
+            traffic: self.probers.settings.traffic.as_ref().map(|counted| counted()),
             ..drain
         });
         let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         status.hint = hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node)
             .or_else(|| unreachable().or_else(delay).map(Into::into));
-        let not_ready_for = (verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
-        let (statuses, services) = services.into_iter().unzip();
+        let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
         status.services = statuses;
         status.probers = records;
         for (index, prober) in status.probers.iter_mut().enumerate() {
@@ -103,56 +100,45 @@ impl Reader {
         Reading { status, not_ready_for, node, kinds, services }
     }
 
+    /// Returns the status of a Service, and its index with its judgement.
     fn service(
         &self,
         board: &BoardView<'_>,
         service: KnownService,
-        known: &Known<'_>,
-    ) -> (ServiceStatus, JudgedService) {
-        let KnownService { index, service, local_endpoints, is_stale, changed } = service;
-        let now = board.now();
-        let heard = self.probers.listening(false, board, now);
-        let verdict = if local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready };
-        let judgement = self.judge(SubjectKind::Service(index), Some(verdict), is_stale, heard, known, now);
-        let drain = released(self.drain(&judgement, Some(&service), heard, changed, known, &[], now));
-        let status = ServiceStatus { service, local_endpoints, stale: is_stale, drain };
-        (status, JudgedService { index, judgement })
+        known: &Known,
+    ) -> (ServiceStatus, (usize, Judgement)) {
+        let (index, changed) = (service.index, service.changed);
+        let status = ServiceStatus::of(service);
+        let verdict = if status.local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready };
+        let (of, verdict) = (SubjectKind::Service(index), (Some(verdict), status.stale));
+        let (judgement, drain) = self.judge(board, of, verdict, Some(&status.service), changed, known);
+        let status = ServiceStatus { drain: released(drain), ..status };
+        (status, (index, judgement))
     }
 
+    /// Judges the node, or this Service, by its verdict and whether that is stale. Returns also what follows for a drain
+    /// that began at `since`, in words where a person reads it.
     fn judge(
         &self,
+        board: &BoardView<'_>,
         of: SubjectKind<'_>,
-        verdict: Option<Verdict>,
-        is_stale: bool,
-        heard: Listening,
-        known: &Known<'_>,
-        now: Moment,
-    ) -> Judgement {
+        (verdict, is_stale): (Option<Verdict>, bool),
+        service: Option<&str>,
+        since: Moment,
+        Known { histories, records, blind }: &Known,
+    ) -> (Judgement, DrainStatus) {
+        let now = board.now();
+        let heard = self.probers.listening(service.is_none(), board, now);
+        let settings = self.probers.settings.acknowledged;
         let subject = Subject {
             of,
             verdict,
             is_stale,
             listening_since: heard.since,
             is_overflown: heard.overflows > 0,
-            probers: known.histories,
+            probers: histories,
         };
-        judge(&subject, &self.probers.settings.acknowledged, date(now))
-    }
-
-    /// Returns what a judgement says of a drain, in words where a person reads it.
-    #[expect(clippy::too_many_arguments, reason = "each is of another source")]
-    fn drain(
-        &self,
-        judgement: &Judgement,
-        service: Option<&str>,
-        heard: Listening,
-        since: Moment,
-        known: &Known<'_>,
-        cant_see_drains: &[String],
-        now: Moment,
-    ) -> DrainStatus {
-        let settings = self.probers.settings.acknowledged;
-        let who = |index: usize| known.records.get(index).map(ProberRecord::who).unwrap_or_default();
+        let judgement = judge(&subject, &settings, date(now));
         let unknown = match &judgement.acknowledgement {
             Acknowledgement::Unknown(unknown) => Some(unknown),
             Acknowledgement::Yes | Acknowledgement::NotYet => None,
@@ -160,12 +146,14 @@ impl Reader {
         let missing =
             judgement.awaited.iter().filter(|(_, progress)| unknown.is_none() && !progress.is_done());
         let waiting_for = missing.filter_map(|(index, progress)| {
-            let prober = known.records.get(*index)?;
+            let prober = records.get(*index)?;
             let why = acknowledgement::lacks(progress, prober);
             Some(WaitingFor { prober: prober.who(), request: prober.request.clone(), why })
         });
+        let who = |index: usize| records.get(index).map(ProberRecord::who).unwrap_or_default();
+        let blind = if service.is_none() { blind.as_slice() } else { &[] };
         let done = judgement.awaited.iter().filter_map(|(index, _)| judgement.of_prober(*index));
-        DrainStatus {
+        let drain = DrainStatus {
             acknowledged: judgement.is_acknowledged(PoolChange::Out),
             acknowledged_ready: judgement.is_acknowledged(PoolChange::Back),
             acknowledged_probers: done.filter(AckProgress::is_done).count(),
@@ -173,14 +161,14 @@ impl Reader {
             needs_ms: judgement.slowest.map(|interval| millis(settings.time(PoolChange::Out, interval))),
             since_ms: millis(now.since(since)),
             waiting_for: waiting_for.collect(),
-            not_known: unknown
-                .map(|unknown| acknowledgement::not_known(unknown, service, who, cant_see_drains)),
+            not_known: unknown.map(|unknown| acknowledgement::not_known(unknown, service, who, blind)),
             not_known_code: unknown.map(|unknown| unknown.code().to_owned()),
             settings,
             listening_ms: millis(date(now).since(heard.since)),
             overflows: heard.overflows,
             ..DrainStatus::default()
-        }
+        };
+        (judgement, drain)
     }
 }
 
@@ -211,14 +199,15 @@ impl Reading {
                 }
             }
             // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
-            Some(index) => self.judged(index).map_or(WaitState::NotKnown, |(_, judged)| {
-                WaitState::of(goal, &judged.judgement, Sessions::NotCounted, None)
+            Some(index) => self.judged(index).map_or(WaitState::NotKnown, |(_, judgement)| {
+                WaitState::of(goal, judgement, Sessions::NotCounted, None)
             }),
         }
     }
 
-    fn judged(&self, index: usize) -> Option<(&ServiceStatus, &JudgedService)> {
-        self.status.services.iter().zip(&self.services).find(|(_, judged)| judged.index == index)
+    fn judged(&self, index: usize) -> Option<(&ServiceStatus, &Judgement)> {
+        let mut judged = self.status.services.iter().zip(&self.services);
+        judged.find_map(|(status, (of, judgement))| (*of == index).then_some((status, judgement)))
     }
 
     /// Returns the words about a wait in this state.
@@ -239,7 +228,7 @@ impl Reading {
     ) -> WaitReply {
         let index = service.as_ref().map(|(index, _)| *index);
         let judged = index.and_then(|index| self.judged(index));
-        let judgement = judged.map_or(&self.node, |(_, judged)| &judged.judgement);
+        let judgement = judged.map_or(&self.node, |(_, judgement)| judgement);
         let about = |kind: &ProberKind| index.is_none_or(|index| kind.is_about(SubjectKind::Service(index)));
         let probers = self.status.probers.iter().zip(&self.kinds).enumerate();
         let shown =

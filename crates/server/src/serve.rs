@@ -24,7 +24,7 @@ pub async fn serve(
     let handler = AppHandler { app: Arc::clone(&app), port: Port { metrics_moved_to } };
     tokio::select! {
         served = run(listener, Http(Arc::new(handler)), &app, options, shutdown) => served,
-        never = app.judge() => match never {},
+        never = app.waits.judge() => match never {},
     }
 }
 
@@ -47,7 +47,7 @@ async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     app.limit_waiting(options.limits.connections);
-    let (counts, known) = (app.metrics.connections.clone(), app.probers.known.clone());
+    let (counts, known) = (app.metrics.connections.clone(), app.reader.probers.known.clone());
     let options = ServeOptions { counts, known, ..options };
     let shutdown = async {
         shutdown.await;
@@ -74,7 +74,7 @@ impl Handler for AppHandler {
         if route == Route::Wait {
             // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
-            if self.app.is_pod(connection.client.address) {
+            if self.app.waits.is_pod(connection.client.address) {
                 // A flood of strangers must not end the hooks of this node's pods.
                 connection.make_known();
             }
@@ -107,12 +107,12 @@ impl Protocol for AgentCheck {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
         let client = stream.connection.client;
         stream.end_after_answer();
-        let answer = self.0.agent_check().await;
+        let answer = self.0.verdicts.agent_check().await;
         // A client that has gone needs no answer.
         if stream.send_all(answer.line.as_bytes()).await.is_ok() {
             let may_be_closed = stream.connection.finish();
             let sent = stream.receive_some(MOST_OF_AGENT_SEND).await;
-            self.0.record_agent_check(client, &sent, &answer);
+            self.0.verdicts.record_agent_check(client, &sent, &answer);
             if !may_be_closed {
                 stream.connection.linger().await;
             }

@@ -41,12 +41,12 @@ impl Listening {
         let environment = Environment { started, ..Environment::default() };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, _no_watch) = AssembledAgent::new(settings, environment, runtime.handle());
-        let AssembledAgent { board, timeline, mut app, .. } = agent;
+        let AssembledAgent { board, timeline, app, .. } = agent;
         board.set_node(node(false), Moment::default(), nodegate_clock::wall());
         board.set_service(0, 1, Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         // Each request is answered as of now: what these scenarios compare are times below a second.
-        Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
+        app.render_every(Duration::ZERO);
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let (stop, stopped) = oneshot::channel();

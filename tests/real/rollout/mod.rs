@@ -6,14 +6,15 @@ mod pool;
 
 use crate::gate::Gate;
 use ingress::Hook;
-use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};
+use nodegate_testbed::real_cluster::RealCluster;
 use nodegate_testbed::watching::seen;
 use pool::{Cost, Pool, Workload, wait_stale};
 use serde_json::json;
-use std::thread::sleep;
+use std::thread::{self, ScopedJoinHandle, sleep};
 use std::time::Duration;
 
 const ROLLOUTS: usize = 20;
+const DRAINS: usize = 5;
 
 fn rollout(pool: &Pool<'_>) {
     pool.cluster.kubectl.must(&["--namespace=pool", "rollout", "restart", "daemonset/ingress"]);
@@ -89,6 +90,29 @@ fn rollouts_with_the_hook_lose_no_request() {
     assert_eq!(lost[3], 0, "lost in spite of the hook");
 }
 
+/// Two people drain both nodes at the same time, with plain kubectl behind the gate. The budget is one node.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn two_drainers_at_once_take_turns_and_lose_no_request() {
+    let cluster = RealCluster::take();
+    let mut pool = Pool::start(&cluster, 1);
+    pool.apply(Workload::Deployment, Hook::None);
+    pool.wait_in_service();
+    let _gate = Gate::start(&cluster);
+    header();
+    let both = |pool: &Pool<'_>| {
+        thread::scope(|scope| {
+            let drainers = [0, 1].map(|node| scope.spawn(move || pool.drain_and_uncordon(node)));
+            while !drainers.iter().all(ScopedJoinHandle::is_finished) {
+                assert_ne!(Pool::out(), [true; 2], "no node is left");
+                sleep(Duration::from_millis(50));
+            }
+        });
+    };
+    let costs: Vec<_> = (0..DRAINS).map(|_| pool.play(both)).collect();
+    assert_eq!(report("two drainers at once", &costs), 0);
+}
+
 /// The other ways in which a pod ends, and faults meanwhile. Each balancer has twenty Services, of which the
 /// agents watch sixteen.
 #[test]
@@ -123,11 +147,7 @@ fn other_ends_with_the_hook_lose_no_request() {
     pool.apply(Workload::Deployment, Hook::Acknowledged);
     pool.wait_in_service();
     let gate = Gate::start(&cluster);
-    play(&pool, "drain with the gate", &|pool| {
-        let drain = ["drain", REAL_NODE, "--ignore-daemonsets", "--delete-emptydir-data"];
-        pool.cluster.kubectl.must(&drain);
-        pool.cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    });
+    play(&pool, "drain with the gate", &|pool| pool.drain_and_uncordon(0));
     drop(gate);
     pool.add_balancer("10s rise 2");
     // It is regular after three questions.

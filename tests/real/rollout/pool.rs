@@ -3,6 +3,7 @@
 
 use super::clients::{Kept, new_connection};
 use super::ingress::{Hook, OBJECTS, make_image, pods};
+use crate::site::drain;
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
@@ -148,7 +149,8 @@ impl<'a> Pool<'a> {
         };
         let watched =
             (0..self.services.min(WATCHED)).map(|index| format!("--watch-service=pool/{}", service(index)));
-        command.args(["--listen-address=0.0.0.0", "--listen-port=25001"]).args(watched);
+        // The budget of the manifests: one of the two nodes.
+        command.args(["--listen-address=0.0.0.0", "--listen-port=25001", "--max-drained=50%"]).args(watched);
         command.env("NODE_NAME", NODES[node].0).env("KUBECONFIG", &self.kubeconfig);
         Agent::launch(command)
     }
@@ -271,6 +273,19 @@ impl<'a> Pool<'a> {
         let said = |words: &[&str]| self.cluster.kubectl.run(words).unwrap_or_else(|error| error);
         said(&["--namespace=pool", "get", "pods,endpointslices", "--output=wide"])
             + &said(&["--namespace=pool", "get", "events"])
+    }
+
+    /// Drains a node as people do, without a word of nodegate, and returns it to service.
+    pub(super) fn drain_and_uncordon(&self, node: usize) {
+        let name = NODES[node].0;
+        let drain = ["drain", name, "--ignore-daemonsets", "--delete-emptydir-data"];
+        self.cluster.kubectl.must(&drain);
+        self.cluster.kubectl.must(&["uncordon", name]);
+    }
+
+    /// Returns for each node whether its agent takes it out of the pool.
+    pub(super) fn out() -> [bool; 2] {
+        NODES.map(|(_, ip)| drain(format!("{ip}:25001").parse().unwrap())["verdict"] != "ready")
     }
 
     /// Ends the last balancer, and its clients before it.

@@ -58,8 +58,7 @@ pub(crate) async fn take_over(
 ) {
     let Some(node) = board.node_name() else { return };
     let needs_facts = board.published().state.node == Node::Unknown;
-    let is_open = matches!(board.published().state.cordon, Cordon::Unjudged { .. } | Cordon::Kept(_));
-    let needs_record = needs_facts || is_open;
+    let needs_record = needs_facts || board.published().state.cordon != Cordon::None;
     let recorded = async { if needs_record { sources.recorded(node).await } else { Ok(None) } };
     let (predecessor, recorded) = tokio::join!(sources.predecessor(node), recorded);
     let predecessor = usable("predecessor", predecessor);

@@ -1,13 +1,14 @@
 //! Saves the known facts, and that this agent answers, for the next agent after a crash. `agent` starts it.
 
 use super::state_file::StateFile;
+use nodegate_agent_api::Status;
 use nodegate_program::{Episode, start_thread};
-use nodegate_readiness::{Board, Moment, SavedFacts, Timeline};
+use nodegate_readiness::{Board, Moment, Node, Timeline};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The interval of checks for changes that do not change the verdict.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ pub(crate) fn record(
     let work = move || {
         loop {
             let now = timeline.at(nodegate_clock::now());
-            if recorder.record(board.memory(now).written_at(nodegate_clock::wall()), now) {
+            if recorder.record(&board, now, nodegate_clock::wall()) {
                 thread::sleep(PAUSE);
             }
             // The board holds the sender, and this thread holds the board.
@@ -38,24 +39,31 @@ pub(crate) fn record(
     start_thread("recorder", Box::new(work))
 }
 
+/// What an agent knows of its node and of the watched Services.
+type Facts = (Node, Vec<Option<usize>>);
+
 struct Recorder {
     file: StateFile,
-    written: Option<(SavedFacts, Moment)>,
+    /// The facts in the file, and when they were written.
+    written: Option<(Facts, Moment)>,
     failing: Episode,
 }
 
 impl Recorder {
     /// Saves the facts if they are news, or if the last time is long ago. Returns true if it tried.
-    fn record(&mut self, memory: SavedFacts, now: Moment) -> bool {
-        let is_saved =
-            |(old, at): &(SavedFacts, Moment)| old.same_facts(&memory) && now.since(*at) < SAVE_EVERY;
-        if !memory.knows_something() || self.written.as_ref().is_some_and(is_saved) {
+    fn record(&mut self, board: &Board, now: Moment, wall: SystemTime) -> bool {
+        let published = board.published();
+        let endpoints = published.state.services.iter().map(|service| service.local_endpoints).collect();
+        let facts: Facts = (published.state.node.clone(), endpoints);
+        let is_saved = |(old, at): &(Facts, Moment)| *old == facts && now.since(*at) < SAVE_EVERY;
+        let is_known = facts.0 != Node::Unknown && board.freshness(now).age.is_some();
+        if !is_known || self.written.as_ref().is_some_and(is_saved) {
             return false;
         }
         let at = now.since(Moment::default());
-        match self.file.write(&memory) {
+        match self.file.write(&Status::read(board, env!("CARGO_PKG_VERSION"), now, wall), wall) {
             Ok(()) => {
-                self.written = Some((memory, now));
+                self.written = Some((facts, now));
                 self.failing.ends(at);
             }
             Err(error) => {
@@ -93,8 +101,7 @@ mod tests {
         let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         let file = StateFile::in_directory(directory.path());
         let mut recorder = Recorder { file: file.clone(), written: None, failing: Episode::default() };
-        let mut writes =
-            |second: u64| recorder.record(board.memory(at(second)).written_at(wall(second)), at(second));
+        let mut writes = |second: u64| recorder.record(&board, at(second), wall(second));
         assert!(!writes(1), "nothing is known");
         board.set_node(Node::Absent, at(1), wall(1));
         assert!(!writes(1), "nor proved");

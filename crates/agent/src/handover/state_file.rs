@@ -1,14 +1,16 @@
 //! Reads and writes the file in `--state-dir`: the last known facts, and when an agent last answered here, so that an
 //! agent that starts right after a crash need not wait.
 
+use nodegate_agent_api::Status;
 use nodegate_clock::boottime;
-use nodegate_readiness::{Predecessor, SavedFacts};
+use nodegate_readiness::Predecessor;
+use nodegate_readiness::moment::{millis, since_epoch};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const NAME: &str = "last-known.json";
 /// The temporary file, in the same directory so that it can replace the other.
@@ -35,7 +37,9 @@ struct Answering {
 #[derive(Serialize)]
 struct Saved<'a> {
     #[serde(flatten)]
-    memory: &'a SavedFacts,
+    status: &'a Status,
+    /// The time of writing, to which the ages refer. An answer over HTTP has none: its ages refer to the present.
+    written_at_unix_ms: u64,
     #[serde(flatten)]
     answering: Answering,
 }
@@ -43,7 +47,7 @@ struct Saved<'a> {
 impl Answering {
     fn now() -> io::Result<Self> {
         let boot_id = fs::read_to_string(BOOT_ID)?.trim().to_owned();
-        Ok(Self { boot_id, boottime_ms: u64::try_from(boottime().as_millis()).unwrap_or(u64::MAX) })
+        Ok(Self { boot_id, boottime_ms: millis(boottime()) })
     }
 
     /// Returns true if it is of this boot, and no older than [`RECENT`]. A time in the future was not written by
@@ -96,10 +100,12 @@ impl StateFile {
         Ok(Some(bytes))
     }
 
-    /// Saves the facts of an agent that answers now. A reader finds the old file or the new one. After a crash of the
-    /// machine, `read` may refuse it, and no answer is recent, so the write is not synced.
-    pub(super) fn write(&self, memory: &SavedFacts) -> io::Result<()> {
-        let bytes = serde_json::to_vec(&Saved { memory, answering: Answering::now()? })?;
+    /// Saves the state of an agent that answers now, of which its successor reads the facts. A reader finds the old
+    /// file or the new one. After a crash of the machine, `read` may refuse it, and no answer is recent, so the write
+    /// is not synced.
+    pub(super) fn write(&self, status: &Status, wall: SystemTime) -> io::Result<()> {
+        let (written_at_unix_ms, answering) = (millis(since_epoch(wall)), Answering::now()?);
+        let bytes = serde_json::to_vec(&Saved { status, written_at_unix_ms, answering })?;
         if bytes.len() as u64 > MOST {
             return Err(io::Error::other(format!("it would be longer than {MOST} bytes")));
         }

@@ -60,7 +60,8 @@ fn limits() -> Limits {
 #[test]
 fn a_kept_node_is_held_until_its_turn_and_from_then_on() {
     let max_drained = "50%".parse().unwrap();
-    let kept = Some(Kept { drained: 1, nodes: 2, max_drained, first: "worker-2".to_owned() });
+    let first = "worker-2".to_owned();
+    let kept = Some(Kept { drained: 1, nodes: 2, max_drained, first, before: Vec::new() });
     let waits = said(|summary| (summary.verdict, summary.kept) = (Some(Verdict::Ready), kept.clone()));
     let age = Duration::from_hours(9);
     let held = decide_at(age, None, &waits, &limits());

@@ -22,9 +22,9 @@ use std::path::PathBuf;
     after_long_help = include_str!("help.txt")
 )]
 pub struct Args {
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Evictions")]
     pub(crate) limits: Limits,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Evictions")]
     pub(crate) lookups: LookupArgs,
 
     /// Address and port for the API server's reviews, over HTTPS
@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, env = "NODEGATE_GATE_CLIENT_CA_FILE", value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Log")]
     pub(crate) log: LogSettings,
 }
 

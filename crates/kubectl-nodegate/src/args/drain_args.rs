@@ -11,11 +11,12 @@ const EVICTION: &str = "Eviction, as with kubectl drain";
 /// The arguments of `kubectl nodegate drain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// Nodes to drain, one after the other
+    /// Nodes to drain, one after the other; if their agents have a drain budget (--max-drained), and without
+    /// --min-ready, as many at once as it allows
     #[arg(value_name = "NODE", required_unless_present = "selector")]
     pub(crate) nodes: Vec<String>,
 
-    /// Labels of the nodes to drain instead, one after the other, in the order of their names
+    /// Labels of the nodes to drain instead, in the order of their names
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "nodes")]
     pub(crate) selector: Option<String>,
 

@@ -1,5 +1,5 @@
-//! `kubectl nodegate drain`: for one node after the other, cordons it, waits until every balancer has
-//! acknowledged, and evicts.
+//! `kubectl nodegate drain`: for each node, cordons it, waits until every balancer has acknowledged, and evicts. With a
+//! drain budget all nodes begin at once, and the budget decides whose turn it is; else one goes after the other.
 
 mod kubectl;
 mod preflight;
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fleet::labelled;
 use crate::platform;
 use crate::wait_for_nodes::{Steps, existing, until_seen, wait_for_one};
+use futures::stream::{self, StreamExt};
 use kubectl::Kubectl;
 use nodegate_agent_client::{Console, WaitEnd, Waiting};
 use preflight::Preflight;
@@ -34,6 +35,9 @@ enum Left {
 /// The pause between two checks that a Node still exists.
 const EXISTS_EVERY: Duration = Duration::from_secs(2);
 
+/// The maximum number of nodes that are drained at once.
+const AT_ONCE: usize = 64;
+
 /// The last line of a drain whose Node no longer exists.
 const GONE: &str = "not drained: the Node is gone";
 
@@ -51,30 +55,52 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
     let nodes = chosen(agents, args).await?;
     let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
-    for (number, FleetNode { name, .. }) in nodes.iter().enumerate() {
-        let steps = Steps::begin(name);
-        // Another person may have changed it while the others were drained.
-        let stopped = match agents.cluster.node(name).await {
-            Err(error) => Some(error),
-            Ok(node) if !node.exists => Some(Error::failed(GONE)),
-            Ok(node) => {
-                let left = Cell::new(Left::Untouched);
-                let drain = Drain { agents, args, kubectl: &kubectl, node: &node, steps: &steps, left };
-                let stopped = Box::pin(drain.run()).await.err();
-                stopped
-                    .map(|error| Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error })
-            }
-        };
-        if let Some(Error { why, code, .. }) = stopped {
-            why.lines().for_each(|line| steps.line(line));
-            let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
-            if !others.is_empty() {
-                Console::line(&format!("not started: {}", others.join(", ")));
-            }
-            return Ok(code);
+    // With --min-ready, nodes that leave together could all see too few others, and return.
+    let may_begin_together = args.dry_run == DryRun::None && args.min_ready == 0;
+    let at_once = if may_begin_together && share_budget(agents, &nodes).await { AT_ONCE } else { 1 };
+    let drains = nodes.iter().map(|node| drain_one(agents, args, &kubectl, &node.name));
+    let mut ends = stream::iter(drains).buffer_unordered(at_once);
+    let (mut ended, mut worst) = (0, WaitEnd::Reached.exit_code());
+    while let Some(code) = ends.next().await {
+        (ended, worst) = (ended + 1, worst.max(code));
+        let others: Vec<_> = nodes.iter().skip(ended).map(|node| node.name.as_str()).collect();
+        if code != WaitEnd::Reached.exit_code() && at_once == 1 && !others.is_empty() {
+            Console::line(&format!("not started: {}", others.join(", ")));
+            break;
         }
     }
-    Ok(WaitEnd::Reached.exit_code())
+    Ok(worst)
+}
+
+/// Returns true if the agents of all these nodes have a drain budget.
+async fn share_budget(agents: &Agents, nodes: &[FleetNode]) -> bool {
+    let asked = nodes.iter().map(|node| agents.ask(node));
+    let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
+    while let Some(answer) = answers.next().await {
+        if answer.ok().is_none_or(|answer| answer.said.status.max_drained.is_none()) {
+            return false;
+        }
+    }
+    nodes.len() > 1
+}
+
+/// Drains a node, and returns the exit code.
+async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &str) -> u8 {
+    let steps = Steps::begin(name);
+    // Another person may have changed it while the others were drained.
+    let stopped = match agents.cluster.node(name).await {
+        Err(error) => Some(error),
+        Ok(node) if !node.exists => Some(Error::failed(GONE)),
+        Ok(node) => {
+            let left = Cell::new(Left::Untouched);
+            let drain = Drain { agents, args, kubectl, node: &node, steps: &steps, left };
+            let stopped = Box::pin(drain.run()).await.err();
+            stopped.map(|error| Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error })
+        }
+    };
+    let Some(Error { why, code, .. }) = stopped else { return WaitEnd::Reached.exit_code() };
+    why.lines().for_each(|line| steps.line(line));
+    code
 }
 
 /// Returns the named nodes, or those with the labels.

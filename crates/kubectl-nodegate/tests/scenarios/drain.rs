@@ -20,6 +20,8 @@ pub(crate) struct Scene {
     pub(crate) unresponsive: usize,
     /// The sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
     pub(crate) sessions: Option<u64>,
+    /// True if the agents have a drain budget.
+    pub(crate) has_budget: bool,
 }
 
 /// Returns an agent that follows its Node in kube-sim; its balancers probe every 50 ms.
@@ -63,6 +65,9 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
     if scene.acknowledged + scene.unresponsive == 0 {
         (drain["not_known"], drain["not_known_code"]) =
             (json!("no balancer probes this agent regularly"), json!("no_probers"));
+    }
+    if scene.has_budget {
+        status["max_drained"] = json!("50%");
     }
     if let Some(sessions) = scene.sessions {
         let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };
@@ -295,8 +300,8 @@ fn waiting(lab: &Lab, args: &[&str]) -> Child {
     child
 }
 
-const UNRESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 1, sessions: None };
-const RESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None };
+const UNRESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 1, sessions: None, has_budget: false };
+const RESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
 
 #[test]
 fn min_ready_is_checked_again_before_the_eviction() {
@@ -309,6 +314,20 @@ fn min_ready_is_checked_again_before_the_eviction() {
     assert!(said.out.contains("refused: 1 other node is Ready, --min-ready=2"), "{said:#?}");
     assert!(said.out.contains("it is uncordoned again, and no pod was evicted"), "{said:#?}");
     assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
+}
+
+#[test]
+fn with_a_drain_budget_no_node_waits_for_another() {
+    for has_budget in [true, false] {
+        let scene = Scene { acknowledged: 1, has_budget, ..Scene::default() };
+        let lab = cluster(scene, &["worker-1", "worker-2", "worker-3"]);
+        lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene { unresponsive: 1, ..scene }));
+        let said = lab.run(&["drain", "worker-1", "worker-2", "--timeout=4s"]);
+        assert_eq!(said.code, Some(1), "{said:#?}");
+        assert_eq!(is_cordoned(&lab, "worker-2"), has_budget, "{said:#?}");
+        assert_eq!(steps(&said, "worker-2").contains(&"drained".to_owned()), has_budget, "{said:#?}");
+        assert_eq!(said.out.contains("not started: worker-2"), !has_budget, "{said:#?}");
+    }
 }
 
 #[test]

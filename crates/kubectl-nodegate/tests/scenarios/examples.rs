@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/drain");
-const ACKNOWLEDGED: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None };
+const ACKNOWLEDGED: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
 
 /// Puts programs before those of the system: `nodegate`, which notes its arguments, and `kubectl`, which has Machines
 /// and the port of the agents.

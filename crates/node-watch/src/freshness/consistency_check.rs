@@ -1,6 +1,8 @@
 //! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
-use super::check_progress::{Answer, CheckProgress, Refusal, SentCheck};
+use super::check_state::{
+    Answer, CHECK_AFTER, CHECK_LATE, CheckProgress, FIRST_CONNECTION_GAP, Next, Refusal, SentCheck,
+};
 use super::node_state::{Finding, NodeVersion};
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
@@ -10,15 +12,6 @@ use nodegate_kube_follow::{Backoff, Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
-/// The part of `--stale-after` after which the check is sent if nothing else has made it due. Of the default
-/// 15 s that is 12.9: a Lease is overdue then, and without Leases it makes 280 checks an hour. That leaves
-/// time for one check without an answer, and for one on a new connection if it is answered within half a
-/// second. While Leases arrive, the check is sent with the last renewal that counts, and has all of
-/// `--stale-after`.
-const CHECK_AFTER: f64 = 6.0 / 7.0;
-/// The time after which an answer is late. It still counts when it comes, with the date of its request, but the
-/// agent no longer waits for it alone.
-const CHECK_LATE: Duration = Duration::from_millis(1500);
 /// The part of `--stale-after` within which a server's answers keep the cache fresh.
 const SLOWEST: u32 = 3;
 /// The most late checks whose answers still count.
@@ -26,140 +19,7 @@ const MOST_LATE: usize = 2;
 /// The time for a change in the answer to arrive on the watch.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
-/// The first gap between new connections. The gap grows while they get no answer: each is a handshake, and a
-/// thousand agents may be trying.
-const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
 const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
-
-/// The state of the consistency checks.
-#[derive(Debug)]
-pub(super) struct ConsistencyCheck {
-    stale_after: Duration,
-    progress: CheckProgress,
-    /// The checks without an answer that the agent no longer waits for, the oldest first.
-    late: Vec<SentCheck>,
-    /// The number of the last check.
-    pub(super) number: u64,
-    /// The time that the last answer took, within bounds.
-    took: Duration,
-    /// The time of the last check that showed the cache to be current.
-    pub(super) verified: Option<Moment>,
-    backoff: Backoff,
-    not_before: Moment,
-    /// The end of the API server's `Retry-After`.
-    left_alone_until: Moment,
-    /// True if the last check got no answer; `next` is the connection of the next one.
-    failing: bool,
-    next: Next,
-    connection_gap: Duration,
-    next_connection: Moment,
-    /// True if a stream has had bytes since the cache became stale.
-    expedited: bool,
-    /// True if the check is due before the proof is old: the last renewal that counts has come, or something
-    /// looks wrong. The API server may still have to be left alone.
-    pub(super) early: bool,
-}
-
-/// The connection of the next check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// On the connection of the watches.
-    Here,
-    /// On a new connection.
-    Elsewhere,
-    /// On a new connection, without a wait: its server has sent no `Retry-After`.
-    ElsewhereAtOnce,
-}
-
-impl ConsistencyCheck {
-    pub(super) fn new(stale_after: Duration) -> Self {
-        Self {
-            stale_after,
-            progress: CheckProgress::Idle,
-            late: Vec::new(),
-            number: 0,
-            took: Duration::ZERO,
-            verified: None,
-            backoff: Backoff::default(),
-            not_before: Moment::default(),
-            left_alone_until: Moment::default(),
-            failing: false,
-            next: Next::Here,
-            connection_gap: FIRST_CONNECTION_GAP,
-            next_connection: Moment::default(),
-            expedited: false,
-            early: false,
-        }
-    }
-
-    /// Returns the time before which no check may be sent.
-    fn waits_until(&self) -> Moment {
-        if self.next == Next::ElsewhereAtOnce {
-            Moment::default()
-        } else {
-            self.not_before.max(self.left_alone_until)
-        }
-    }
-
-    /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
-    fn due_after(&self) -> Duration {
-        self.stale_after.saturating_sub(self.took * 2).min(self.stale_after.mul_f64(CHECK_AFTER))
-    }
-
-    /// Returns the time for an answer until it is late.
-    fn late_after(&self) -> Duration {
-        CHECK_LATE.max(self.took * 5 / 4)
-    }
-
-    /// Ends an outage after a list, and all checks, because the list was requested later. The next failure is a
-    /// first one again.
-    pub(super) fn outage_is_over(&mut self) {
-        self.late.clear();
-        self.failing = false;
-        self.next = Next::Here;
-        self.left_alone_until = Moment::default();
-        self.backoff.reset();
-        self.progress = CheckProgress::Idle;
-    }
-
-    /// Makes the next check one on a new client, whose credentials are those of that moment.
-    pub(super) fn needs_new_client(&mut self) {
-        if self.next == Next::Here {
-            self.next = Next::ElsewhereAtOnce;
-            self.early = true;
-        }
-    }
-
-    /// Takes the check with this number, unless a later answer has superseded it. Returns true if it was late.
-    fn take(&mut self, number: u64) -> Option<(SentCheck, bool)> {
-        match &self.progress {
-            CheckProgress::AwaitingAnswer(sent) if sent.number == number => {
-                let sent = sent.clone();
-                self.progress = CheckProgress::Idle;
-                Some((sent, false))
-            }
-            CheckProgress::AwaitingWatch(..) => None,
-            CheckProgress::Idle | CheckProgress::AwaitingAnswer(_) => {
-                let index = self.late.iter().position(|sent| sent.number == number)?;
-                Some((self.late.remove(index), true))
-            }
-        }
-    }
-
-    /// Records a state of the cache for all checks without an answer.
-    fn remember(&mut self, state: &NodeVersion) {
-        self.late.iter_mut().for_each(|sent| sent.remember(state));
-        if let CheckProgress::AwaitingAnswer(sent) | CheckProgress::AwaitingWatch(sent, ..) =
-            &mut self.progress
-        {
-            sent.remember(state);
-        }
-    }
-
-    fn wait(&mut self, now: Moment, drawn: f64) {
-        self.not_before = now.plus(self.backoff.wait_by(drawn));
-    }
-}
 
 impl FreshnessMonitor {
     /// Returns the time of the next check if there is no proof until then. It is `None` while the Node is not

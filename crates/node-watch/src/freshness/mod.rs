@@ -22,7 +22,7 @@
 // the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
 // API server delays them by more.
 
-mod check_progress;
+mod check_state;
 mod consistency_check;
 mod events;
 mod lease_renewal;
@@ -32,12 +32,12 @@ mod stream_state;
 mod tests;
 mod transition;
 
-pub(crate) use check_progress::Refusal;
+pub(crate) use check_state::Refusal;
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
 use crate::stream::Stream;
-use consistency_check::ConsistencyCheck;
+use check_state::ConsistencyCheck;
 use fastrand::Rng;
 use lease_renewal::WallClock;
 use nodegate_kube_follow::{Connection, FailureReason};

@@ -211,11 +211,14 @@ impl Owner {
     }
 
     /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.
-    pub(crate) async fn set_weights(&mut self, plan: &Desired) -> Result<(), Failure> {
+    pub(crate) async fn set_weights(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let (Some(applied), Some(worker)) = (&self.applied, self.worker().await?) else { return Ok(()) };
         let mut next = Applied::clone(applied);
-        next.plan.take_weights(plan);
+        next.plan.take_weights(&wanted.plan);
         if next.plan != applied.plan || worker != applied.worker {
+            // Before the weights: the next process brings no node back that they have taken out.
+            self.facts.cordons.clone_from(&wanted.facts.cordons);
+            self.saved.save(&next.hash, &self.facts);
             let Tools { config, timeouts, .. } = &self.tools;
             (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
             next.worker = worker;
@@ -253,7 +256,7 @@ impl Owner {
         may_reload: bool,
         is_forced: bool,
     ) -> Result<Outcome, Failure> {
-        self.set_weights(&wanted.plan).await?;
+        self.set_weights(wanted).await?;
         self.template = self.template_stamp();
         let template = read(self.tools.template.as_deref())?;
         let disk = self.tools.config.read()?;

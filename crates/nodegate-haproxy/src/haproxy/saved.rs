@@ -7,6 +7,9 @@ use crate::plan::observed::{Facts, ObservedNode, ObservedService};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The settings, the hash, the cordons that take their nodes out, Nodes and Services.
+type Content<Nodes, Services> = (String, String, Vec<String>, Nodes, Services);
+
 #[derive(Debug)]
 pub(crate) struct Saved {
     file: ConfigFile,
@@ -14,6 +17,8 @@ pub(crate) struct Saved {
     settings: String,
     /// The hash of the configuration that HAProxy has proven last.
     hash: Option<String>,
+    /// The cordons that take their nodes out.
+    cordons: Vec<String>,
     error: Lasting,
 }
 
@@ -23,15 +28,17 @@ impl Saved {
         let file = ConfigFile::new(config.to_owned()).beside("applied");
         let what = "can't save what HAProxy runs for the next run";
         let error = Lasting::new(what, "what HAProxy runs is saved again");
-        let mut saved = Self { file, settings: names::hash(settings), hash: None, error };
+        let mut saved =
+            Self { file, settings: names::hash(settings), hash: None, cordons: Vec::new(), error };
         let Some(bytes) = saved.file.read().unwrap_or(Some(Vec::new())) else {
             return (saved, Facts::default());
         };
-        match serde_json::from_slice::<(String, String, Vec<ObservedNode>, Vec<ObservedService>)>(&bytes) {
-            Ok((settings, hash, nodes, services)) => {
+        match serde_json::from_slice::<Content<Vec<ObservedNode>, Vec<ObservedService>>>(&bytes) {
+            Ok((settings, hash, cordons, nodes, services)) => {
                 saved.hash = Some(hash);
                 if settings == saved.settings {
-                    return (saved, Facts::of(nodes, services));
+                    saved.cordons.clone_from(&cordons);
+                    return (saved, Facts { cordons, ..Facts::of(nodes, services) });
                 }
                 tracing::info!("the settings that choose objects have changed; no object counts as missing");
             }
@@ -47,18 +54,19 @@ impl Saved {
         self.hash.as_deref()
     }
 
-    /// Writes the file after a reload. What can't be saved is tried again with the next one.
+    /// Writes the file after a reload, and after a change of the cordons. What can't be saved is tried again with the next one.
     pub(crate) fn save(&mut self, hash: &str, facts: &Facts) {
-        if self.hash() == Some(hash) {
+        if self.hash() == Some(hash) && self.cordons == facts.cordons {
             return;
         }
         let nodes: Vec<&ObservedNode> = facts.nodes.values().map(Arc::as_ref).collect();
         let services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
-        let bytes = serde_json::to_vec(&(&self.settings, hash, nodes, services)).unwrap_or_default();
+        let content = (self.settings.clone(), hash.to_owned(), facts.cordons.clone(), nodes, services);
+        let bytes = serde_json::to_vec(&content).unwrap_or_default();
         match self.file.replace(&bytes) {
             Ok(()) => {
                 self.error.end();
-                self.hash = Some(hash.to_owned());
+                (self.hash, self.cordons) = (Some(hash.to_owned()), facts.cordons.clone());
             }
             Err(error) => self.error.tell(&error.to_string()),
         }
@@ -76,7 +84,7 @@ mod tests {
         let file = directory.path().join("haproxy.cfg.applied");
         let load = |settings: &str| Saved::load(&config, settings);
         let service = ObservedService { name: "web".to_owned(), ..ObservedService::default() };
-        let facts = Facts::of([], [service]);
+        let mut facts = Facts::of([], [service]);
         let (mut saved, nothing) = load("s");
         assert_eq!((nothing, saved.hash()), (Facts::default(), None));
         saved.save("h", &facts);
@@ -85,6 +93,9 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         saved.save("h", &facts);
         assert!(!file.exists(), "only news is written");
+        facts.cordons.push("n1".to_owned());
+        saved.save("h", &facts);
+        assert_eq!(load("s").1, facts);
         std::fs::write(&file, "[]").unwrap();
         assert_eq!(load("s").1, Facts::default());
     }

@@ -35,7 +35,7 @@ pub(crate) fn leave_out(desired: &mut Desired, template: &Template, runs: &[u8])
         problems.insert(Problem { about: frontend.about.clone(), kind, text, unpublished: true });
         false
     });
-    let mut used = BTreeSet::from([names::NODES, names::PASSING]);
+    let mut used = BTreeSet::from([names::NODES, names::PASSING, names::LABELLED]);
     for frontend in desired.frontends.values() {
         used.insert(&frontend.backend);
         used.extend(frontend.last_resort.iter().map(String::as_str));

@@ -1,4 +1,5 @@
-//! The Service annotations `nodegate.io/haproxy-…`. Any user who may edit a Service writes them, so they are not trusted.
+//! The Service annotations `nodegate.io/haproxy-…`. Any user who may edit a Service writes them, so they are not
+//! trusted.
 
 use crate::plan::observed::PortFacts;
 use clap::ValueEnum;

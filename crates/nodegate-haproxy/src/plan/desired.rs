@@ -15,6 +15,10 @@ pub(crate) struct PlannedNode {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     pub(crate) out: NodeOut,
+    /// True if it has the exclusion label.
+    pub(crate) is_labelled: bool,
+    /// True if that label alone takes it out.
+    pub(crate) is_out_by_label: bool,
     /// Its share of the traffic while it is ready, 0 to 256.
     pub(crate) share: u16,
 }
@@ -31,6 +35,11 @@ impl PlannedNode {
     pub(crate) fn weight(&self) -> u16 {
         if self.out.is_none() { self.share } else { 0 }
     }
+
+    /// Returns this weight as if no node had the exclusion label.
+    fn weight_without_label(&self) -> u16 {
+        if self.is_out_by_label { self.share } else { self.weight() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +47,36 @@ pub(crate) struct PlannedServer {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     pub(crate) weight: u16,
+}
+
+/// The servers of a pool, by their weights.
+#[derive(Clone, Debug)]
+pub(crate) struct Servers {
+    /// A node that is out has no weight.
+    pub(crate) own: Arc<Vec<PlannedServer>>,
+    /// The nodes with the exclusion label, those with weight that this label alone takes out.
+    pub(crate) labelled: Arc<Vec<PlannedServer>>,
+    /// The label takes no node's weight.
+    pub(crate) without_label: Arc<Vec<PlannedServer>>,
+    /// Each node has its share.
+    pub(crate) all: Arc<Vec<PlannedServer>>,
+}
+
+impl Servers {
+    pub(crate) fn of(nodes: &[PlannedNode], address: impl Fn(&PlannedNode) -> Option<IpAddr>) -> Self {
+        let with = |weight: fn(&PlannedNode) -> u16, is_one: fn(&PlannedNode) -> bool| {
+            let server = |node: &PlannedNode| {
+                Some(PlannedServer { name: node.name.clone(), address: address(node)?, weight: weight(node) })
+            };
+            Arc::new(nodes.iter().filter(|node| is_one(node)).filter_map(server).collect())
+        };
+        Self {
+            own: with(PlannedNode::weight, |_| true),
+            labelled: with(PlannedNode::weight_without_label, |node| node.is_labelled),
+            without_label: with(PlannedNode::weight_without_label, |_| true),
+            all: with(|node| node.share, |_| true),
+        }
+    }
 }
 
 /// A check that HAProxy makes.
@@ -102,6 +141,14 @@ impl Backend {
         // Servers are in the order of their names.
         let at = self.servers.binary_search_by(|other| other.name.as_str().cmp(server)).ok()?;
         self.servers.get(at).map(|server| server.weight)
+    }
+
+    /// Returns the check that decides about the servers.
+    pub(crate) fn check(&self) -> Option<&Check> {
+        match &self.health {
+            Health::Own(check) | Health::Track(_, check) => Some(check),
+            Health::Unchecked => None,
+        }
     }
 
     /// Returns the check of its own that the servers have.

@@ -3,6 +3,7 @@
 pub(crate) mod annotation;
 pub(crate) mod applied;
 pub(crate) mod desired;
+mod drain_budget;
 pub(crate) mod ingress_status;
 mod last_resort;
 pub(crate) mod listen;
@@ -11,7 +12,7 @@ pub(crate) mod observed;
 pub(crate) mod planner;
 pub(crate) mod policy;
 mod publish;
-pub(crate) mod removal_limit;
+mod removal_limit;
 pub(crate) mod render;
 pub(crate) mod template;
 #[cfg(test)]

@@ -10,6 +10,9 @@ pub(crate) const NODES: &str = "nodegate_nodes";
 /// The backend that checks each node, drained or not. The last-resort backends track it.
 pub(crate) const PASSING: &str = "nodegate_passing";
 
+/// The backend that checks the nodes with the exclusion label, as if they did not have it.
+pub(crate) const LABELLED: &str = "nodegate_labelled";
+
 pub(crate) fn backend(namespace: &str, service: &str, port: u16) -> String {
     format!("nodegate_{namespace}_{service}_{port}")
 }
@@ -25,6 +28,14 @@ pub(crate) fn frontend(backend: &str) -> String {
 
 pub(crate) fn last_resort_of(backend: &str) -> String {
     format!("{backend}_last_resort")
+}
+
+pub(crate) fn labelled_of(backend: &str) -> String {
+    format!("{backend}_labelled")
+}
+
+pub(crate) fn labelled(kind: &str) -> String {
+    format!("nodegate_labelled_{kind}")
 }
 
 pub(crate) fn last_resort(kind: &str) -> String {
@@ -68,8 +79,9 @@ mod tests {
     fn no_two_sections_have_one_name() {
         let own =
             [backend("last", "resort", 443), backend("forward", "a", 443), forward("a"), forward("443")];
-        let of_own = own.iter().flat_map(|name| [frontend(name), last_resort_of(name)]);
-        let shared = [last_resort("resort_443"), any_node("443"), NODES.to_owned(), PASSING.to_owned()];
+        let of_own = own.iter().flat_map(|name| [frontend(name), last_resort_of(name), labelled_of(name)]);
+        let shared = [last_resort("resort_443"), any_node("443"), labelled("443")];
+        let shared = shared.into_iter().chain([NODES, PASSING, LABELLED].map(str::to_owned));
         let all: Vec<String> =
             of_own.chain(own.iter().cloned()).chain(shared).chain([proof(&hash(""))]).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");

@@ -2,9 +2,9 @@
 
 use ipnet::IpNet;
 use nodegate_program::is_object_name;
-use nodegate_readiness::Verdict;
+use nodegate_readiness::{EXCLUDE_LABEL, Verdict};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,6 +15,15 @@ pub(crate) type ServiceKey = (String, String);
 /// Why a node gets no new traffic: the verdict of the agent's rules, and the reason in one word. `None` for a node that
 /// is ready.
 pub(crate) type NodeOut = Option<(Verdict, String)>;
+
+/// A cordon that shares the drain budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cordon {
+    /// Its date, in seconds since 1970. `None`, which counts as the earliest, if it has none.
+    pub(crate) since: Option<i64>,
+    /// What takes the node out besides.
+    pub(crate) otherwise: NodeOut,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Family {
@@ -36,6 +45,11 @@ pub(crate) struct ObservedNode {
     /// After a restart, HAProxy's own checks know it.
     #[serde(skip)]
     pub(crate) out: NodeOut,
+    /// True if its exclusion label alone takes it out.
+    #[serde(skip)]
+    pub(crate) is_out_by_label: bool,
+    #[serde(skip)]
+    pub(crate) cordon: Option<Cordon>,
     pub(crate) weight: Option<String>,
     pub(crate) chosen: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
@@ -44,6 +58,11 @@ pub(crate) struct ObservedNode {
 }
 
 impl ObservedNode {
+    /// Returns true if the node has the exclusion label.
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.labels.contains_key(EXCLUDE_LABEL)
+    }
+
     /// Returns the address that HAProxy uses: the annotation's, else the first in the most preferred network,
     /// else the first `InternalIP`, else the first `ExternalIP`; of the first family that it has one of.
     pub(crate) fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
@@ -188,6 +207,9 @@ pub(crate) struct ServiceStatus {
 pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<String, Arc<ObservedNode>>,
     pub(crate) services: BTreeMap<ServiceKey, Arc<ObservedService>>,
+    /// The nodes whose cordons share the drain budget, the first cordon first. In the facts of a plan, those that their
+    /// cordons take out.
+    pub(crate) cordons: Vec<String>,
 }
 
 impl Facts {
@@ -198,7 +220,19 @@ impl Facts {
         Self {
             nodes: nodes.into_iter().map(|node| (node.name.clone(), node.into())).collect(),
             services: services.into_iter().map(|service| (service.key(), service.into())).collect(),
+            cordons: Vec::new(),
         }
+    }
+
+    /// Puts the cordons into their order: first those of `before` that last, then others by their date and name.
+    pub(crate) fn order_cordons(&mut self, before: Vec<String>) {
+        let known: BTreeSet<&String> = before.iter().collect();
+        let cordons = self.nodes.values().filter_map(|node| Some((node.cordon.as_ref()?.since, &node.name)));
+        let mut new: Vec<_> = cordons.filter(|(_, name)| !known.contains(name)).collect();
+        new.sort();
+        let new: Vec<String> = new.into_iter().map(|(_, name)| name.clone()).collect();
+        let lasts = |name: &String| self.nodes.get(name).is_some_and(|node| node.cordon.is_some());
+        self.cordons = before.into_iter().filter(lasts).chain(new).collect();
     }
 }
 

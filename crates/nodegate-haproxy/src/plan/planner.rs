@@ -3,12 +3,14 @@
 use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, parse_word};
 use crate::plan::desired::{
     AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, KUBE_PROXY_PATH, PlannedNode, PlannedServer,
-    Problem, Refusal,
+    Problem, Refusal, Servers,
 };
+use crate::plan::drain_budget::keep_nodes;
 use crate::plan::listen::Listen;
 use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
 use crate::plan::policy::PlanPolicy;
 use crate::plan::publish::{Pool, TakenPorts, check_selected, sockets_of, sources};
+use crate::plan::removal_limit::RemovalLimit;
 use crate::plan::values::{CheckKind, Forward};
 use crate::plan::{last_resort, names};
 use clap::ValueEnum;
@@ -24,7 +26,30 @@ const MAX_PROBLEMS: usize = 10_000;
 const MAX_AGENT_SERVICES: usize = 16;
 const CHECKED: &str = "Each node is checked once, here. The servers of other backends follow (\"track\").";
 const PASSING_COMMENT: &str = "Checks each node again; here a drained node passes, too.";
+const LABELLED_COMMENT: &str = "Checks the nodes with the exclusion label, as if they did not have it.";
 const DEFAULT_WEIGHT: u16 = 100;
+
+/// What HAProxy runs: the facts that its configuration was made of, and the nodes that their cordons take out.
+#[derive(Debug)]
+pub(crate) struct Before<'a> {
+    pub(crate) applied: &'a Facts,
+    pub(crate) cordons: &'a [String],
+}
+
+/// Makes a plan of what the watches report, within the limits of what may change at once. Also returns the facts that it
+/// was made of. A Service for which `deleted` is true is no loss.
+pub(crate) fn plan_after(
+    before: &Before<'_>,
+    observed: &Facts,
+    deleted: impl Fn(&ServiceKey) -> bool,
+    policy: &PlanPolicy,
+) -> (Facts, Desired) {
+    let (mut facts, held) = RemovalLimit { applied: before.applied, policy }.accept(observed, deleted);
+    let kept = keep_nodes(&mut facts, before.cordons, policy.max_drained);
+    let mut plan = make_plan(&facts, policy);
+    plan.problems.extend(held.into_iter().chain(kept));
+    (facts, plan)
+}
 
 pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut planner = Planner {
@@ -59,9 +84,6 @@ struct Planner<'a> {
     asked_of_agents: usize,
 }
 
-/// The servers of a pool. A node that is out has the weight 0 in the first list, and its share in the second.
-type Servers = (Arc<Vec<PlannedServer>>, Arc<Vec<PlannedServer>>);
-
 impl Planner<'_> {
     fn plan_nodes(&mut self) {
         // If two Nodes share an address, the one in the better state represents the machine.
@@ -84,7 +106,8 @@ impl Planner<'_> {
                 continue;
             }
             let (name, out, share) = (node.name.clone(), node.out.clone(), self.share(node));
-            self.desired.nodes.push(PlannedNode { name, address, out, share });
+            let (is_labelled, is_out_by_label) = (node.is_labelled(), node.is_out_by_label);
+            self.desired.nodes.push(PlannedNode { name, address, out, is_labelled, is_out_by_label, share });
         }
         self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
@@ -98,14 +121,9 @@ impl Planner<'_> {
     }
 
     fn servers(&mut self, pool: &Pool) -> Servers {
-        let with = |weight: fn(&PlannedNode) -> u16| {
-            let server = |node: &PlannedNode| {
-                let address = pool.address(self.facts.nodes.get(&node.name)?, self.policy.networks())?;
-                Some(PlannedServer { name: node.name.clone(), address, weight: weight(node) })
-            };
-            Arc::new(self.desired.nodes.iter().filter_map(server).collect())
-        };
-        let servers = || (with(PlannedNode::weight), with(|node| node.share));
+        let address =
+            |node: &PlannedNode| pool.address(self.facts.nodes.get(&node.name)?, self.policy.networks());
+        let servers = || Servers::of(&self.desired.nodes, address);
         self.pools.entry(pool.name()).or_insert_with(servers).clone()
     }
 
@@ -117,15 +135,20 @@ impl Planner<'_> {
             let (name, address) = (node.name.clone(), node.address);
             PlannedServer { name, address, weight: 1 }
         };
-        let servers = Arc::new(self.desired.nodes.iter().map(server).collect());
-        let mut checks = vec![(names::NODES, CHECKED, self.agent_check(&[]))];
-        let tracks = |b: &Backend| matches!(&b.health, Health::Track(other, _) if other == names::PASSING);
-        if self.desired.backends.values().any(tracks) {
-            checks.push((names::PASSING, PASSING_COMMENT, last_resort::passing(self.policy)));
-        }
-        for (name, comment, check) in checks {
-            let backend = Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(&servers));
-            self.desired.backends.insert(name.to_owned(), Backend { comment, ..backend });
+        let nodes = self.desired.nodes.iter();
+        let labelled = Arc::new(nodes.clone().filter(|node| node.is_labelled).map(server).collect());
+        let (all, check) = (Arc::new(nodes.map(server).collect()), self.agent_check(&[]));
+        for (name, comment, servers, check) in [
+            (names::PASSING, PASSING_COMMENT, &all, last_resort::drained(&check)),
+            (names::LABELLED, LABELLED_COMMENT, &labelled, last_resort::without_label(&check)),
+            (names::NODES, CHECKED, &all, check),
+        ] {
+            let tracks = |b: &Backend| matches!(&b.health, Health::Track(other, _) if other == name);
+            if name == names::NODES || self.desired.backends.values().any(tracks) {
+                let backend =
+                    Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(servers));
+                self.desired.backends.insert(name.to_owned(), Backend { comment, ..backend });
+            }
         }
     }
 
@@ -159,7 +182,7 @@ impl Planner<'_> {
             (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
         };
         let pool = Pool::of_forward(forward);
-        let (name, servers) = (names::forward(&forward.name), self.servers(&pool).0);
+        let (name, servers) = (names::forward(&forward.name), self.servers(&pool).own);
         let backend = Backend::new(name, Some(forward.node_port), health, servers);
         self.publish((about, None), listen, None, backend, &pool);
     }
@@ -186,7 +209,7 @@ impl Planner<'_> {
             }
         }
         let published = self.desired.frontends.len() > before;
-        if published && self.servers(&pool).0.is_empty() && !self.facts.nodes.is_empty() {
+        if published && self.servers(&pool).own.is_empty() && !self.facts.nodes.is_empty() {
             let text =
                 "no node has an address in its IP families and the labels of haproxy-nodes, if it has any";
             self.problem("no-nodes", &service.shown(), text);
@@ -224,7 +247,7 @@ impl Planner<'_> {
         })?;
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or_default();
         let name = names::backend(&service.namespace, &service.name, port.port);
-        let servers = self.servers(pool).0;
+        let servers = self.servers(pool).own;
         let backend = Backend {
             mode,
             balance: self.balance(service, port, mode),
@@ -249,7 +272,7 @@ impl Planner<'_> {
         backend: Backend,
         pool: &Pool,
     ) {
-        let last_resort = last_resort::of(&backend, &self.servers(pool).1, &pool.name(), self.policy);
+        let last_resort = last_resort::of(&backend, &self.servers(pool), &pool.name(), self.policy);
         let frontend = Frontend {
             about,
             service,

@@ -5,15 +5,17 @@ use crate::plan::values::{CheckPolicy, DEFAULT_CHECK, Forward, NamedAddress, Por
 use clap::ValueEnum;
 use ipnet::IpNet;
 use nodegate_program::{List, number};
+use nodegate_readiness::MaxDrained;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The nodes that serve when none is Ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LastResort {
-    /// The nodes that pass their check, drained or not. If none does, any node.
+    /// The nodes that pass their check, first those that only their label takes out, then drained ones. If none does,
+    /// any node.
     #[default]
     All,
-    /// The nodes that pass their check, drained or not.
+    /// The nodes that pass their check, in the same order.
     Drained,
     None,
 }
@@ -56,14 +58,19 @@ pub(crate) struct PlanPolicy {
     #[arg(default_value_t = 50, value_parser = number(0..=100_u8, "takes a percentage from 0 to 100"))]
     pub(crate) max_removal: u8,
 
+    /// Drain budget: the largest share of the nodes that a cordon takes out at a time, rounded down, at least one.
+    /// Further cordoned nodes serve until their turn comes. Set it as the agents' --max-drained; 100% is no limit
+    #[arg(long, env = "NODEGATE_HAPROXY_MAX_DRAINED", value_name = "PERCENT", default_value = "50%")]
+    pub(crate) max_drained: MaxDrained,
+
     /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the
     /// first internal address, or else the first external one
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_NETWORKS", value_name = "LIST")]
     #[arg(value_parser = List::<IpNet>::of("networks, e.g. 10.0.0.0/8,fd00::/8"))]
     pub(crate) node_networks: Option<List<IpNet>>,
 
-    /// Nodes that serve when none is Ready. all: those that pass their check, drained or not, and if none
-    /// does any; drained: the former alone; none: connections are refused
+    /// Nodes that serve when none is Ready. all: those that pass their check and are out by the exclusion label
+    /// alone, else drained ones, and if none passes any; drained: without the last step; none: connections are refused
     #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none")]
     #[arg(default_value = "all", value_parser = parse_word::<LastResort>)]
     pub(crate) last_resort: LastResort,

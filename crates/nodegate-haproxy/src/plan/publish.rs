@@ -9,9 +9,8 @@ use crate::plan::observed::{Family, ObservedNode, ObservedService, PortFacts};
 use crate::plan::policy::PlanPolicy;
 use crate::plan::values::Forward;
 use ipnet::IpNet;
-use kube::core::{Selector, SelectorExt};
-use nodegate_kube_follow::parse_selector;
 use nodegate_program::sanitize_short;
+use nodegate_readiness::{BadValue, LabelSelector};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -53,18 +52,15 @@ pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
     families: Vec<Family>,
-    chosen: Option<(String, Selector)>,
+    chosen: Option<LabelSelector>,
 }
 
 impl Pool {
     /// Returns the requirements of a Service. A selector that can't be parsed must not mean all nodes.
     pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
-        let parse = |text: &String| {
-            let selector = parse_selector(text);
-            let refused = |takes| ("annotation", format!("haproxy-nodes {takes}; it is not published"));
-            Ok((text.trim().to_owned(), selector.map_err(refused)?))
-        };
-        let chosen = service.annotations.get("nodes").map(parse).transpose()?;
+        let refused = |takes: BadValue| ("annotation", format!("haproxy-nodes {takes}; it is not published"));
+        let chosen =
+            service.annotations.get("nodes").map(|text| text.parse().map_err(refused)).transpose()?;
         Ok(Self { families: service.families.clone(), chosen })
     }
 
@@ -74,7 +70,7 @@ impl Pool {
 
     /// Returns a node's address. `None` if the node does not serve.
     pub(crate) fn address(&self, node: &ObservedNode, networks: &[IpNet]) -> Option<IpAddr> {
-        let chosen = self.chosen.as_ref().is_none_or(|(_, selector)| selector.matches(&node.labels));
+        let chosen = self.chosen.as_ref().is_none_or(|selector| selector.matches(&node.labels));
         if chosen { node.address(networks, &self.families) } else { None }
     }
 
@@ -83,7 +79,7 @@ impl Pool {
         let families: String =
             self.families.iter().map(|family| format!("{family:?}").to_lowercase()).collect();
         let families = if families.is_empty() { "any".to_owned() } else { families };
-        let chosen = self.chosen.as_ref().map(|(text, _)| format!("_{}", names::hash(text)));
+        let chosen = self.chosen.as_ref().map(|selector| format!("_{}", names::hash(selector.to_string())));
         families + &chosen.unwrap_or_default()
     }
 }

@@ -161,8 +161,9 @@ fn write_frontend(text: &mut String, frontend: &Frontend, backend: &Backend, log
             "  tcp-request content set-dst-port int({}) if {is_set}",
             node_port.unwrap_or_default()
         )?;
-        for name in others {
-            let usable = write_usable(text, name)?;
+        // HAProxy warns of these rules behind a use_backend.
+        let usable: Result<Vec<_>, _> = others.iter().map(|name| write_usable(text, name)).collect();
+        for (name, usable) in others.iter().zip(usable?) {
             writeln!(text, "  use_backend {name} if {is_set} {{ {usable} gt 0 }}")?;
         }
         writeln!(text, "  use_backend {last} if {is_set}")?;
@@ -194,9 +195,7 @@ fn write_backend(
     if matches!(backend.balance, Balance::Source | Balance::Uri) {
         writeln!(text, "  hash-type consistent")?;
     }
-    if let Health::Own(check) | Health::Track(_, check) = &backend.health
-        && let Some(path) = &check.path
-    {
+    if let Some(path) = backend.check().and_then(|check| check.path.as_ref()) {
         writeln!(text, "  option httpchk GET {path}")?;
         // HAProxy lets a server track only one that is asked in the same way.
         if path.contains("drain=404") {

@@ -8,7 +8,7 @@ use crate::plan::policy::{LastResort, PlanPolicy};
 use crate::plan::render::{EMPTY_STATES, render};
 use crate::plan::template::Template;
 use crate::plan::values::{CheckKind, CheckPolicy};
-use nodegate_readiness::Verdict;
+use nodegate_readiness::{EXCLUDE_LABEL, Verdict};
 use nodegate_testbed::programs::system;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -252,6 +252,13 @@ pub(crate) fn node_of(name: &str, address: &str, state: Verdict, role: &str) -> 
     }
 }
 
+/// Returns a node that is out by its label alone.
+fn labelled_node() -> ObservedNode {
+    let node = node_of("worker-4", "10.0.0.4", Verdict::Draining, "infra");
+    let labels = annotated(&[("role", "infra"), (EXCLUDE_LABEL, "")]);
+    ObservedNode { labels, is_out_by_label: true, ..node }
+}
+
 pub(crate) fn annotated(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
@@ -263,6 +270,7 @@ fn cluster() -> Facts {
         // The same machine under an older name.
         node_of("old-1", "10.0.0.1", Verdict::NotReady, "infra"),
         node_of("worker-3", "fd00::3", Verdict::Ready, "app"),
+        labelled_node(),
     ];
     let services = [
         service_of("web", 8080),
@@ -290,7 +298,7 @@ fn cluster() -> Facts {
 fn two_nodes_with_one_address_are_one_server() {
     let desired = make_plan(&cluster(), &PlanPolicy::default());
     let names: Vec<&str> = desired.nodes.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);
+    assert_eq!(names, ["worker-1", "worker-2", "worker-3", "worker-4"]);
     let problem = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
     assert!(problem.about == "old-1" && problem.text.contains("worker-1"), "{problem:?}");
 }
@@ -327,6 +335,31 @@ fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
     // The one of the cluster is the oldest.
     assert_eq!(paths.filter(|path| path.ends_with("?drain=503")).count(), 16);
     assert_eq!(desired.problems.iter().filter(|problem| problem.kind == "local-check").count(), 2);
+}
+
+#[test]
+fn the_last_resort_takes_labelled_nodes_before_drained_ones() {
+    let mut facts = cluster();
+    facts.nodes.retain(|name, _| ["worker-2", "worker-4"].contains(&name.as_str()));
+    let weights = |facts: &Facts, kind| {
+        let desired = make_plan(facts, &policy(kind, LastResort::All));
+        let name = &desired.frontends["nodegate_shop_web_8080"].last_resort;
+        let weights = |name: &String| {
+            let servers = desired.backends[name].servers.iter();
+            servers.map(|server| format!("{}={}", server.name, server.weight)).collect::<Vec<_>>().join(" ")
+        };
+        name.iter().map(weights).collect::<Vec<_>>()
+    };
+    let (labelled, all) = ("worker-4=100", "worker-2=100 worker-4=100");
+    for kind in [CheckKind::Agent, CheckKind::Tcp] {
+        assert_eq!(weights(&facts, kind), [labelled, all, "worker-2=0 worker-4=100"]);
+    }
+    assert_eq!(weights(&facts, CheckKind::None), [labelled, "worker-2=0 worker-4=100"]);
+    // A drain takes it out there, too.
+    Arc::make_mut(facts.nodes.get_mut("worker-4").unwrap()).is_out_by_label = false;
+    assert_eq!(weights(&facts, CheckKind::Agent), ["worker-4=0", all, all]);
+    facts.nodes.remove("worker-4");
+    assert_eq!(weights(&facts, CheckKind::None), ["worker-2=100"]);
 }
 
 /// Compares the generated file with the golden one. `GOLDEN=write` writes it.

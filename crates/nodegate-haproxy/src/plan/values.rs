@@ -2,9 +2,8 @@
 
 use crate::plan::annotation::{parse_port, parse_word};
 use clap::ValueEnum;
-use kube::core::Selector;
-use nodegate_kube_follow::parse_selector;
 use nodegate_program::{HTTP_PORT, List, duration, is_object_name, number};
+use nodegate_readiness::{BadValue, LabelSelector};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -129,10 +128,6 @@ pub(crate) fn timeouts(value: &str) -> Result<Timeouts, String> {
     Ok(all)
 }
 
-pub(crate) fn node_selector(value: &str) -> Result<String, &'static str> {
-    parse_selector(value).map(|_| value.to_owned())
-}
-
 pub(crate) fn class(value: &str) -> Result<String, &'static str> {
     let is_class = value.split('/').all(|part| is_object_name(&part.to_ascii_lowercase()));
     if is_class { Ok(value.to_owned()) } else { Err("takes a loadBalancerClass, e.g. example.com/haproxy") }
@@ -157,20 +152,22 @@ pub(crate) struct Forward {
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) node_port: u16,
-    /// The labels of the nodes, as written, and parsed. `None` for all nodes.
-    pub(crate) nodes: Option<(String, Selector)>,
+    /// The labels of the nodes. `None` for all nodes.
+    pub(crate) nodes: Option<LabelSelector>,
     /// The names of the checks that the agents are asked for. Empty for the agents' own.
     pub(crate) checks: Vec<String>,
 }
 
 impl FromStr for Forward {
-    type Err = &'static str;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
         let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
         let (ports, nodes) = match rest.split_once('@') {
-            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), parse_selector(nodes.trim())?))),
+            Some((ports, nodes)) => {
+                (ports, Some(nodes.parse().map_err(|error: BadValue| error.to_string())?))
+            }
             None => (rest, None),
         };
         let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;
@@ -181,7 +178,7 @@ impl FromStr for Forward {
             name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b':' | b'/' | b'.'))
         };
         if !is_object_name(name) || name.contains('.') || name.len() > 63 || !checks.iter().all(is_check) {
-            return Err(TAKES);
+            return Err(TAKES.to_owned());
         }
         let (port, node_port) = (port_of(port)?, port_of(node_port)?);
         Ok(Self { name: name.to_owned(), port, node_port, nodes, checks })
@@ -229,7 +226,7 @@ mod tests {
         let plain: Forward = "https=443:8443".parse().unwrap();
         assert_eq!((plain.port, plain.node_port, plain.nodes, plain.checks.len()), (443, 8443, None, 0));
         let full: Forward = "http=80:80@role in (a, b),!c?node_ready,http:nginx".parse().unwrap();
-        assert_eq!(full.nodes.map(|(text, _)| text).as_deref(), Some("role in (a, b),!c"));
+        assert_eq!(full.nodes.map(|nodes| nodes.to_string()).as_deref(), Some("role in (a, b),!c"));
         assert_eq!(full.checks, ["node_ready", "http:nginx"]);
         for bad in
             ["", "a", "a=1", "a=0:1", "a=1:70000", "A=1:1", "a.b=1:1", "a=1:1@", "a=1:1?x y", "a=1:1?x\nbind"]

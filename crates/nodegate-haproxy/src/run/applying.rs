@@ -5,8 +5,8 @@ use crate::haproxy::checks::checked;
 use crate::haproxy::master::REFUSED;
 use crate::haproxy::owner::{Outcome, Owner, Wanted};
 use crate::plan::applied::Checked;
-use crate::plan::planner::make_plan;
-use crate::plan::removal_limit::RemovalLimit;
+use crate::plan::observed::ServiceKey;
+use crate::plan::planner::{Before, plan_after};
 use crate::run::logs::{Reported, problems_of};
 use crate::run::shared::Shared;
 use crate::watch::Observed;
@@ -128,21 +128,23 @@ impl Applying {
     /// Makes a plan of what the watches report. If it is another one, it is due.
     async fn plan(&mut self, now: &Observed) {
         let Some(facts) = now.facts() else { return };
-        let policy = &self.shared.setup.policy;
-        let limit = RemovalLimit { applied: &self.owner.facts, policy };
-        let (facts, held) = limit.accept(&facts, |key| now.deleted.contains(key));
-        let mut plan = make_plan(&facts, policy);
-        plan.problems.extend(held);
+        let applied = &self.owner.facts;
+        // Weights are set before the whole plan is applied.
+        let cordons = self.wanted.as_ref().map_or(&applied.cordons, |wanted| &wanted.facts.cordons);
+        let deleted = |key: &ServiceKey| now.deleted.contains(key);
+        let (facts, plan) =
+            plan_after(&Before { applied, cordons }, &facts, deleted, &self.shared.setup.policy);
         if self.wanted.as_ref().is_some_and(|wanted| wanted.plan == plan) {
             // Facts may have changed on which no plan depends yet.
             self.wanted = Some(Wanted { facts, plan });
             return;
         }
-        drop(self.shared.desired.send_replace(Some(Arc::new(plan.clone()))));
-        if let Err(failure) = self.owner.set_weights(&plan).await {
+        let wanted = Wanted { facts, plan };
+        drop(self.shared.desired.send_replace(Some(Arc::new(wanted.plan.clone()))));
+        if let Err(failure) = self.owner.set_weights(&wanted).await {
             tracing::debug!(%failure, "weights wait for the whole configuration");
         }
-        self.wanted = Some(Wanted { facts, plan });
+        self.wanted = Some(wanted);
         self.is_due = true;
         // The change may be what an operator does about the failure.
         self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);

@@ -31,13 +31,13 @@ use std::path::Path;
     after_long_help = include_str!("help.txt")
 )]
 pub struct Args {
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "HAProxy")]
     pub(crate) tools: Tools,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Nodes and Services")]
     pub(crate) scope: WatchScope,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Published Services")]
     pub(crate) policy: PlanPolicy,
 
     /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Log")]
     pub(crate) log: LogSettings,
 }
 

@@ -6,9 +6,8 @@ use crate::haproxy::checks::checked;
 use crate::haproxy::saved::Saved;
 use crate::haproxy::template::{self, leave_out};
 use crate::plan::applied::{Checked, Passing};
-use crate::plan::desired::{Desired, Frontend, Health, PlannedNode, Problem};
-use crate::plan::planner::make_plan;
-use crate::plan::removal_limit::RemovalLimit;
+use crate::plan::desired::{Backend, Check, Desired, Frontend, PlannedNode, Problem};
+use crate::plan::planner::{Before, plan_after};
 use crate::run::args::Args;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
@@ -31,14 +30,13 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
     let tools = &setup.tools;
     let applied = Saved::load(&tools.config.path, &setup.choice()).1;
-    let limit = RemovalLimit { applied: &applied, policy: &setup.policy };
-    let (facts, held) = limit.accept(&facts, |_| false);
-    let mut desired = make_plan(&facts, &setup.policy);
+    let before = Before { applied: &applied, cordons: &applied.cordons };
+    let mut desired = plan_after(&before, &facts, |_| false, &setup.policy).1;
     let template = template::read(tools.template.as_deref())?;
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, &disk);
     let checked = checked(&tools.master, &desired).await.unwrap_or_default();
-    desired.problems.extend(held.into_iter().chain(left_out).chain(checked.down.iter().cloned()));
+    desired.problems.extend(left_out.into_iter().chain(checked.down.iter().cloned()));
     let text = tables(&desired, &checked);
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::new("write", error))
 }
@@ -68,10 +66,7 @@ fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
     let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default();
     let servers = backend.map_or(0, |backend| backend.servers.len());
     let listens = listen.binds().collect::<Vec<_>>().join(", ");
-    let check = backend.map_or("-".to_owned(), |backend| match &backend.health {
-        Health::Track(_, check) | Health::Own(check) => check.to_string(),
-        Health::Unchecked => "none".to_owned(),
-    });
+    let check = backend.and_then(Backend::check).map_or("none".to_owned(), Check::to_string);
     [about.clone(), of_service, listens, node_port.to_string(), servers.to_string(), check]
 }
 

@@ -5,7 +5,7 @@ mod objects;
 
 use crate::failure::Lasting;
 use crate::plan::observed::{Facts, ServiceKey};
-use crate::plan::values::{namespaces, node_selector};
+use crate::plan::values::namespaces;
 use crate::watch::life::Life;
 use crate::watch::objects::Watched;
 use k8s_openapi::api::core::v1::Service;
@@ -15,7 +15,7 @@ use nodegate_kube_follow::{
     Backoff, Connector, FailureReason, Session, SessionEnd, StreamId, WatchedNode, expires_in, tagged,
 };
 use nodegate_program::List;
-use nodegate_readiness::{DrainSignals, Policy};
+use nodegate_readiness::{DrainSignals, LabelSelector, Policy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -58,9 +58,10 @@ impl Observed {
     pub(crate) fn facts(&self) -> Option<Facts> {
         let mut all = Facts::default();
         for list in self.lists.values() {
-            let Facts { nodes, services } = list.clone()?;
+            let Facts { nodes, services, cordons } = list.clone()?;
             all.nodes.extend(nodes);
             all.services.extend(services);
+            all.cordons.extend(cordons);
         }
         Some(all)
     }
@@ -77,8 +78,8 @@ pub(crate) struct WatchScope {
     pub(crate) namespaces: Option<List<String>>,
 
     /// Only Nodes with these labels
-    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = node_selector)]
-    pub(crate) node_selector: Option<String>,
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR")]
+    pub(crate) node_selector: Option<LabelSelector>,
 
     /// Signals that drain a node, by the rules of the agent's --drain-on: unschedulable, deleting,
     /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>,
@@ -108,7 +109,8 @@ fn name_of_services(namespace: Option<&str>) -> String {
 pub(crate) async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
     let rules = &Policy { drain_on: scope.drain_on.clone(), ..Policy::default() };
     let (observed, life) = (&observed, &life);
-    let (name, selector) = ("nodes".to_owned(), scope.node_selector.as_deref().unwrap_or_default());
+    let selector = &scope.node_selector.as_ref().map(LabelSelector::to_string).unwrap_or_default();
+    let name = "nodes".to_owned();
     let nodes = Watch::<WatchedNode> { name, api: Box::new(Api::all), selector, rules, observed, life }.run();
     let services = scope.services().map(|namespace| {
         let api = Box::new(move |client| match namespace {
@@ -190,6 +192,8 @@ impl<Object: Watched> Watch<'_, Object> {
                 object.record(listed, Some(self.rules));
             }
             Event::InitDone => self.observed.send_modify(|observed| {
+                let before = observed.lists.remove(&self.name).flatten().unwrap_or_default();
+                listed.order_cordons(before.cordons);
                 observed.lists.insert(self.name.clone(), Some(std::mem::take(listed)));
             }),
             Event::Apply(object) => self.changed(&object, Some(self.rules)),
@@ -201,6 +205,10 @@ impl<Object: Watched> Watch<'_, Object> {
         self.observed.send_if_modified(|observed| {
             let list = observed.lists.entry(self.name.clone()).or_default().get_or_insert_default();
             let is_news = object.record(list, rules);
+            if is_news {
+                let before = std::mem::take(&mut list.cordons);
+                list.order_cordons(before);
+            }
             let gone = object.service_key().filter(|key| is_news && !list.services.contains_key(key));
             if observed.deleted.len() < MAX_DELETED {
                 observed.deleted.extend(gone);

@@ -2,13 +2,14 @@
 
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::observed::{
-    DELETING, Facts, Family, Ingress, ObservedNode, ObservedService, PortFacts, ServiceKey, ServiceStatus,
+    Cordon, DELETING, Facts, Family, Ingress, NodeOut, ObservedNode, ObservedService, PortFacts, ServiceKey,
+    ServiceStatus,
 };
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::Resource;
 use nodegate_kube_follow::WatchedNode;
-use nodegate_readiness::{ConditionStatus, Node, Policy};
+use nodegate_readiness::{ConditionStatus, EXCLUDE_LABEL, Node, NodeFacts, Policy};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -67,20 +68,33 @@ fn put<K: Ord, F: PartialEq>(known: &mut BTreeMap<K, Arc<F>>, key: K, facts: Opt
 fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let meta = &node.metadata;
     let facts = node.facts();
-    let ready = facts.condition("Ready").map(|ready| ready.status);
-    let state = match ready {
-        Some(ConditionStatus::Unknown) => rules.alive(&facts),
-        _ => rules.node_ready(&Node::Present(facts), false),
-    };
+    let out = out_by(rules, facts.clone());
+    let without_label = || Policy { drain_on: rules.drain_on.without_label(), ..rules.clone() };
+    let without_cordon = || NodeFacts { unschedulable: false, ..facts.clone() };
+    let is_labelled = facts.labels.contains_key(EXCLUDE_LABEL);
+    let is_out_by_label = is_labelled && out.is_some() && out_by(&without_label(), facts.clone()).is_none();
+    let shares_budget = facts.unschedulable && !is_labelled && rules.drain_on.name_cordons();
+    let since = || Some(writer_of(meta, &["f:spec", "f:unschedulable"])?.time.as_ref()?.0.as_second());
+    let cordon = shares_budget.then(|| Cordon { since: since(), otherwise: out_by(rules, without_cordon()) });
     let labels = meta.labels.iter().flatten().map(|(key, value)| (clip(key), clip(value)));
     ObservedNode {
         name: meta.name.clone().unwrap_or_default(),
-        out: state.reason().map(|reason| (state.verdict(), reason.label().into_owned())),
+        out,
+        is_out_by_label,
+        cordon,
         labels: labels.take(MAX_PARTS).collect(),
         weight: annotation(meta, WEIGHT),
         chosen: annotation(meta, ADDRESS),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
     }
+}
+
+fn out_by(rules: &Policy, facts: NodeFacts) -> NodeOut {
+    let state = match facts.condition("Ready").map(|ready| ready.status) {
+        Some(ConditionStatus::Unknown) => rules.alive(&facts),
+        _ => rules.node_ready(&Node::Present(facts), false),
+    };
+    state.reason().map(|reason| (state.verdict(), reason.label().into_owned()))
 }
 
 fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
@@ -132,18 +146,18 @@ fn service_status(service: &Service) -> ServiceStatus {
         uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
         version: meta.resource_version.as_deref().map(clip).unwrap_or_default(),
         ingress: ingress.into_iter().flatten().take(MAX_PARTS).map(entry).collect(),
-        writer: ingress_writer(meta),
+        writer: writer_of(meta, &["f:status", "f:loadBalancer", "f:ingress"])
+            .and_then(|writer| writer.manager.as_deref().map(clip)),
     }
 }
 
-/// Returns the field manager that was the last one to change `status.loadBalancer.ingress`.
-fn ingress_writer(meta: &ObjectMeta) -> Option<String> {
+/// Returns the entry of the field manager that was the last one to change a field.
+fn writer_of<'a>(meta: &'a ObjectMeta, path: &[&str]) -> Option<&'a ManagedFieldsEntry> {
     let owns = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        let path = ["f:status", "f:loadBalancer", "f:ingress"];
         path.iter().try_fold(fields?, |fields, key| fields.get(key)).map(drop)
     };
-    meta.managed_fields.as_ref()?.iter().find(|entry| owns(entry).is_some())?.manager.as_deref().map(clip)
+    meta.managed_fields.as_ref()?.iter().find(|entry| owns(entry).is_some())
 }
 
 /// Returns the source ranges. Like kube-proxy, reads the older annotation if the field is empty.
@@ -177,7 +191,7 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::Verdict;
+    use nodegate_readiness::{DrainSignals, Verdict};
 
     #[test]
     fn objects_with_everything_left_out_or_odd_are_read() {
@@ -191,6 +205,32 @@ mod tests {
         let odd = r#"{"spec":{"type":"NodePort","ports":[{"port":99999,"nodePort":1},{"port":1,"nodePort":99999}]}}"#;
         let ports = service_facts(&serde_json::from_str(odd).unwrap()).unwrap().ports;
         assert_eq!(ports.iter().map(|port| port.node_port).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn a_cordon_has_its_date_and_the_label_alone_is_told_from_others() {
+        let facts = |labels: &str, spec: &str, drain_on: &str| {
+            let managers = r#"[{"manager":"kubelet","fieldsV1":{"f:status":{}}},{"time":"2026-11-21T06:40:10Z",
+                "fieldsV1":{"f:spec":{"f:unschedulable":{}}}}]"#;
+            let ready = r#""status":{"conditions":[{"type":"Ready","status":"True"}]}"#;
+            let json = format!(
+                r#"{{"metadata":{{"labels":{{{labels}}},"managedFields":{managers}}},"spec":{{{spec}}},{ready}}}"#
+            );
+            let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
+            let node = node_facts(&serde_json::from_str(&json).unwrap(), &rules);
+            (
+                node.out.is_some(),
+                node.is_out_by_label,
+                node.cordon.map(|cordon| (cordon.since, cordon.otherwise)),
+            )
+        };
+        let (default, cordoned) = (&*DrainSignals::default().to_string(), r#""unschedulable":true"#);
+        let label = format!("{EXCLUDE_LABEL:?}:\"\"");
+        assert_eq!(facts("", cordoned, default), (true, false, Some((Some(1_795_243_210), None))));
+        assert_eq!(facts("", cordoned, "deleting"), (false, false, None));
+        assert_eq!(facts(&label, "", default), (true, true, None));
+        assert_eq!(facts(&label, cordoned, default), (true, false, None));
+        assert_eq!(facts(&label, "", "unschedulable"), (false, false, None));
     }
 
     /// The rules themselves are those of the agent.

@@ -70,6 +70,29 @@ async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_of_a_pool_stays_when_all_nodes_are_cordoned_and_the_others_wait_their_turn() {
+    let mut lab = Lab::new(10).await;
+    lab.arguments = vec!["--check=tcp:interval=500ms".to_owned(), "--max-drained=50%".to_owned()];
+    let port = lab.publish().await;
+    let traffic = Traffic::start(port);
+    // Neither the order of names nor that of dates, which are of the same second.
+    for index in [3, 1, 4, 0, 5, 9, 2, 6, 8, 7] {
+        assert!(lab.sim.cordon(&node_name(index)));
+    }
+    lab.until_reached(port, &[2, 6, 7, 8, 9]).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"kept\"}", 5.0).await;
+    assert!(lab.explain().contains("kept in the pool: 5 of 10 nodes are drained (--max-drained 50%)"));
+    assert!(lab.sim.uncordon(&node_name(4)));
+    lab.until_reached(port, &[2, 4, 6, 7, 8]).await;
+    // The cordons that have left stay out over a restart, and with fewer nodes.
+    lab.kill_program().await;
+    assert!(lab.sim.delete("nodes", "", &node_name(8)) && lab.sim.uncordon(&node_name(3)));
+    lab.start_program();
+    lab.until_reached(port, &[2, 3, 4, 6, 7]).await;
+    traffic.none_lost(&lab);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
     let (mut lab, _) = site().await;
     lab.check_port = ports::free();

@@ -141,17 +141,21 @@ impl Lab {
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--config").arg(&self.config);
         command.arg("--master-socket").arg(&self.master);
         command.args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
-        for (flag, value) in [
+        command.args(self.settings()).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
+        self.program = Some(command.spawn().unwrap());
+    }
+
+    /// Returns the arguments, with the lab's own values for settings that they leave out.
+    fn settings(&self) -> Vec<String> {
+        let own = [
             ("--template", self.template.to_string_lossy().into_owned()),
             ("--check", format!("agent:port={},interval=500ms", self.check_port)),
             ("--reload-interval", self.reload_interval.to_owned()),
-        ] {
-            if !self.arguments.iter().any(|word| word.starts_with(flag)) {
-                command.args([flag, &value]);
-            }
-        }
-        command.args(&self.arguments).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
-        self.program = Some(command.spawn().unwrap());
+            ("--max-drained", "100%".to_owned()),
+        ];
+        let is_left_out = |flag: &str| !self.arguments.iter().any(|word| word.starts_with(flag));
+        let own = own.into_iter().filter(|(flag, _)| is_left_out(flag));
+        own.map(|(flag, value)| format!("{flag}={value}")).chain(self.arguments.clone()).collect()
     }
 
     /// Ends the program as a crash does.
@@ -215,8 +219,7 @@ impl Lab {
         let mut command = std::process::Command::new(program());
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--explain");
         command.arg("--config").arg(&self.config).arg("--master-socket").arg(&self.master);
-        command.args(["--check", &format!("agent:port={}", self.check_port)]).args(&self.arguments);
-        let output = command.output().unwrap();
+        let output = command.args(self.settings()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }

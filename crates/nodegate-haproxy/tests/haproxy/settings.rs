@@ -20,6 +20,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--check", "http", "takes agent, tcp or none"),
         ("--node-networks", "10.0.0.0/33", "list of networks"),
         ("--max-removal", "101", "percentage"),
+        ("--max-drained", "50", "1% to 100%"),
         ("--last-resort", "x", "all, drained or none"),
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),

@@ -2,12 +2,13 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, KnownService, TakenOver, why};
+use super::{Board, TakenOver, why};
 use crate::check::{CheckId, Verdict};
+use crate::cordon::Cordon;
 use crate::facts::Node;
 use crate::moment::Moment;
+use crate::predecessor::LastFacts;
 use crate::reason::Reason;
-use crate::saved_facts::{LastFacts, SavedFacts, SavedService};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -90,7 +91,12 @@ impl Board {
             let kept = last.node.facts().filter(|facts| facts.unschedulable).map(|facts| facts.kept.clone());
             let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
             if !knows_nothing {
-                // A grant lasts until the end of the cordon, whichever agent gave it.
+                // A grant lasts until the end of the cordon, whichever agent gave it. This agent has shown its
+                // own to no client yet, and the one before may have known the order better.
+                let is_kept = matches!(kept, Some(Some(_))) && self.policy.judges_cordons();
+                if is_kept && matches!(state.cordon, Cordon::Granted { .. }) {
+                    state.cordon = Cordon::Unjudged { counts: true };
+                }
                 return kept.is_some_and(|kept| state.judge_cordon(kept));
             }
             if self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
@@ -109,16 +115,5 @@ impl Board {
             true
         });
         taken
-    }
-
-    /// Returns the current facts, for the next agent.
-    pub fn memory(&self, now: Moment) -> SavedFacts {
-        let age = self.freshness(now).age;
-        let known = |known: KnownService| SavedService {
-            service: known.service,
-            local_endpoints: known.local_endpoints,
-        };
-        let services = self.known_services(now).into_iter().map(known).collect();
-        SavedFacts::new(self.node_name(), &self.published.load().state.node, age, services)
     }
 }

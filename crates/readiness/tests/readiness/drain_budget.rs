@@ -26,7 +26,7 @@ fn begin(policy: Policy) -> Scenario {
 
 fn kept() -> Kept {
     let max_drained = "50%".parse().unwrap();
-    Kept { drained: 5, nodes: 10, max_drained, first: "n7".to_owned() }
+    Kept { drained: 5, nodes: 10, max_drained, first: "n7".to_owned(), before: vec!["n7".to_owned()] }
 }
 
 fn set(scenario: &Scenario, cordoned: bool) -> (u16, bool) {
@@ -68,7 +68,8 @@ fn a_cordon_takes_the_node_out_when_it_is_granted_and_until_its_end() {
     assert_eq!((&shown.kept, shown.was_kept), (&Some(kept()), false));
     let text = "kept in the pool: 5 of 10 nodes are drained (--max-drained 50%), n7 for longest";
     assert_eq!(sentence::why(&shown), format!("may get new traffic: cordoned, but {text}"));
-    assert_eq!(DrainSummary::of(&shown, None).kept, Some(kept()));
+    let summary = DrainSummary::of(&shown, None).kept;
+    assert_eq!(summary, Some(Kept { before: Vec::new(), ..kept() }));
     assert_eq!(judge(&scenario, None), OUT);
     assert!(status(&scenario).was_kept && DrainSummary::of(&status(&scenario), None).was_kept);
     assert_eq!(judge(&scenario, Some(kept())), OUT, "it does not come back because another one leaves");
@@ -98,6 +99,11 @@ fn without_a_budget_or_the_signal_a_cordon_is_what_it_was() {
         set(&scenario, false);
         assert_eq!(set(&scenario, true), out);
         assert_eq!(judge(&scenario, Some(kept())), out);
+        let with_budget = begin(self::policy("unschedulable"));
+        set(&with_budget, true);
+        judge(&with_budget, Some(kept()));
+        scenario.board.take_over(handed_on(&with_budget), at(1), WALL);
+        assert_eq!(says(&scenario), out);
     }
 }
 
@@ -122,11 +128,11 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
         scenario.board.open(at(0), WALL);
         assert_eq!(set(&scenario, true), says_before);
         // It has, and has judged by itself already, or not yet.
-        for own in [None, Some(kept())] {
+        for own in [None, Some(Some(kept())), Some(None)] {
             let scenario = begin(policy("unschedulable"));
             set(&scenario, true);
             if let Some(own) = own {
-                judge(&scenario, Some(own));
+                judge(&scenario, own);
             }
             assert!(!scenario.board.take_over(handed_on(&before), at(1), WALL), "no facts");
             assert_eq!(says(&scenario), says_before);

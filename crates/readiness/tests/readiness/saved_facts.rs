@@ -3,8 +3,8 @@
 use crate::board::{Scenario, at, node};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence;
+use nodegate_readiness::predecessor::FACTS_FORMAT;
 use nodegate_readiness::predecessor::Unusable;
-use nodegate_readiness::saved_facts::FACTS_FORMAT;
 use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, Predecessor, Taint, UnreachableTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -92,7 +92,6 @@ fn own_facts_replace_those_taken_over() {
 #[test]
 fn an_agent_without_facts_hands_none_on() {
     let blank = Scenario::begin(Policy::default(), &["node_ready"]);
-    assert!(!blank.board.memory(at(1)).knows_something());
     assert_eq!(saved(&blank, 1), None);
     let gone = Scenario::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
@@ -107,7 +106,10 @@ fn an_agent_without_facts_hands_none_on() {
 
 /// Returns the JSON as written to a file.
 fn written() -> Value {
-    serde_json::to_value(predecessor().board.memory(at(61)).written_at(wall(0))).unwrap()
+    let status = Status::read(&predecessor().board, "1.2.3", at(61), WALL);
+    let mut file = serde_json::to_value(status).unwrap();
+    file["written_at_unix_ms"] = json!(24 * 3600 * 1000);
+    file
 }
 
 fn read(value: &Value, second: u64) -> Result<Predecessor, Unusable> {
@@ -157,6 +159,8 @@ fn a_malformed_file_gives_what_can_be_read() {
     assert_eq!(facts(&with("written_at_unix_ms", ahead(5)), 0).age, Duration::from_mins(1));
     let refused = read(&with("written_at_unix_ms", ahead(125)), 0).unwrap();
     assert_eq!((refused.facts, refused.left), (None, vec!["it was written 2 h in the future".to_owned()]));
+    let of_an_older_version = read(&with("cache", json!({"age_ms": 5})), 0).unwrap();
+    assert!(of_an_older_version.facts.is_some() && !of_an_older_version.is_fresh);
     for extreme in [0, u64::MAX] {
         let mut file = with("cache", json!({"age_ms": u64::MAX}));
         file["written_at_unix_ms"] = extreme.into();
@@ -169,10 +173,9 @@ fn a_malformed_file_gives_what_can_be_read() {
 #[test]
 fn the_form_is_the_one_that_its_number_names() {
     let expected = json!({
-        "written_at_unix_ms": 24 * 3600 * 1000,
         "node": "n1",
         "facts_format": 2,
-        "cache": {"age_ms": 60_000},
+        "cache": {"age_ms": 60_000, "stale": true, "stale_after_ms": 15_000, "on_stale": "ready"},
         "node_exists": true,
         "facts": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
@@ -195,10 +198,16 @@ fn the_form_is_the_one_that_its_number_names() {
         unreachable: Some(UnreachableTaint { added_unix_ms: Some(7) }),
         ..facts
     };
-    let scenario = predecessor();
+    // Values that no signal names are left out.
+    let drain_on =
+        "unschedulable,taint:example.com/down=soon:NoSchedule,label:example.com/pool=a".parse().unwrap();
+    let scenario = Scenario::begin(Policy { drain_on, ..Policy::default() }, &["node_ready"]);
     scenario.board.set_node(Node::Present(facts.clone()), at(1), WALL);
-    let written = serde_json::to_value(scenario.board.memory(at(61)).written_at(wall(0))).unwrap();
-    assert_eq!(written, expected);
+    scenario.board.prove(at(1));
+    let status = serde_json::to_value(Status::read(&scenario.board, "1.2.3", at(61), WALL)).unwrap();
+    let written: serde_json::Map<_, _> =
+        expected.as_object().unwrap().keys().map(|key| (key.clone(), status[key].clone())).collect();
+    assert_eq!(Value::Object(written), expected);
     assert_eq!(read(&expected, 0).unwrap().facts.unwrap().node, Node::Present(facts));
 }
 
@@ -228,7 +237,7 @@ fn services_are_taken_over_by_their_names() {
     before.prove(at(0));
     before.set_service(0, 0, at(0), WALL);
     before.set_service(1, 2, at(0), WALL);
-    let json = serde_json::to_vec(&before.memory(at(1))).unwrap();
+    let json = serde_json::to_vec(&Status::read(&before, "1.2.3", at(1), WALL)).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap(), at(1), WALL));
     let count = |name| after.service_view("a", name, at(1)).unwrap().local_endpoints;

@@ -1,6 +1,6 @@
 //! The line that `HAProxy`'s agent-check reads.
 
-use super::app::App;
+use super::verdicts::Verdicts;
 use crate::probers::RequestTarget;
 use nodegate_http::Client;
 use nodegate_readiness::board::why;
@@ -18,19 +18,19 @@ pub(crate) struct AgentCheckAnswer {
     at: Moment,
 }
 
-impl App {
+impl Verdicts {
     /// Returns the answer for this moment. Each line names both the operational and the administrative state,
     /// because HAProxy keeps the state that a line does not name: `down` after `drain` would stay in drain,
     /// and a lone `drain` would leave an earlier `down` (tried on 2.6).
     pub(crate) async fn agent_check(&self) -> AgentCheckAnswer {
-        if self.board.node_name().is_none() {
+        if self.reader.board.node_name().is_none() {
             let line = "down #NODE_NAME is not set\n".to_owned();
-            return AgentCheckAnswer { line, verdict: None, at: self.now() };
+            return AgentCheckAnswer { line, verdict: None, at: self.reader.now() };
         }
-        self.wait_for_results(&Query::default(), self.now()).await;
-        let now = self.now();
-        let (verdict, reason) = why(&self.board.default_reports(now));
-        if self.board.last_known(now).is_some_and(|known| verdict < known.verdict) {
+        self.wait_for_results(&Query::default(), self.reader.now()).await;
+        let now = self.reader.now();
+        let (verdict, reason) = why(&self.reader.board.default_reports(now));
+        if self.reader.board.last_known(now).is_some_and(|known| verdict < known.verdict) {
             self.metrics.fail_open.inc();
         }
         self.metrics.count_answer(AGENT_CHECK, verdict);
@@ -59,6 +59,7 @@ fn one_line(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::App;
     use futures::FutureExt;
     use nodegate_readiness::check::NODE_READY;
     use nodegate_readiness::{Board, Catalog, Condition, ConditionStatus, Node, NodeFacts, Policy};
@@ -77,21 +78,21 @@ mod tests {
         let default = [catalog.find(NODE_READY).unwrap()];
         let name = Some("n1".to_owned());
         let app = App::of(Board::new(name, Policy::default(), catalog, &default, Box::new(|_| {})));
-        app.board.prove(app.now());
+        app.reader.board.prove(app.now());
         let over = AtomicBool::new(false);
         let flip = || {
             while !over.load(Ordering::Relaxed) {
                 for status in [ConditionStatus::True, ConditionStatus::False] {
-                    app.board.set_node(node(status), app.now(), nodegate_clock::wall());
+                    app.reader.board.set_node(node(status), app.now(), nodegate_clock::wall());
                 }
             }
         };
-        app.board.set_node(node(ConditionStatus::True), app.now(), nodegate_clock::wall());
+        app.reader.board.set_node(node(ConditionStatus::True), app.now(), nodegate_clock::wall());
         let mut lines = BTreeSet::new();
         std::thread::scope(|scope| {
             scope.spawn(flip);
             for _ in 0..100_000 {
-                lines.extend(app.agent_check().now_or_never().map(|answer| answer.line));
+                lines.extend(app.verdicts.agent_check().now_or_never().map(|answer| answer.line));
             }
             over.store(true, Ordering::Relaxed);
         });

@@ -1,12 +1,9 @@
-//! The client of a request for the verdict, and its record as a prober.
+//! The client of a request for the verdict.
 
-use super::app::App;
-use crate::probers::{ProbeRequest, RequestTarget};
+use crate::probers::RequestTarget;
 use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Uri};
 use nodegate_http::Client;
-use nodegate_readiness::probers::GivenAnswer;
-use nodegate_readiness::{Moment, Verdict};
 use std::net::IpAddr;
 
 /// The header in which HAProxy describes its server (`http-check send-state`).
@@ -14,11 +11,11 @@ static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-stat
 
 /// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
 /// status.
-const MOST_OF_STATE: usize = 512;
+pub(super) const MOST_OF_STATE: usize = 512;
 
 pub(super) struct Asker {
-    client: Client,
-    server_state: Option<HeaderValue>,
+    pub(super) client: Client,
+    pub(super) server_state: Option<HeaderValue>,
 }
 
 impl Asker {
@@ -30,26 +27,6 @@ impl Asker {
 impl From<Client> for Asker {
     fn from(client: Client) -> Self {
         Self { client, server_state: None }
-    }
-}
-
-impl App {
-    /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
-    /// not recorded.
-    pub(super) fn record(
-        &self,
-        asker: &Asker,
-        target: RequestTarget<'_>,
-        code: Option<u16>,
-        verdict: Option<Verdict>,
-        now: Moment,
-    ) {
-        let Some(verdict) = verdict else { return };
-        let Client { address: peer, on_this_node } = asker.client;
-        let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
-        let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
-        let request = ProbeRequest { peer, on_this_node, target, server_state };
-        self.probers.note(&request, GivenAnswer { verdict, code }, &self.board, now);
     }
 }
 

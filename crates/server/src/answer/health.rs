@@ -1,24 +1,17 @@
 //! `/health` and `/nodecheck`: the verdict. The agent answers at once, unless the checks of the request must
 //! run first.
 
-use super::app::{App, MAX_WAITING};
 use super::asker::{Asker, target};
 use super::body::AnswerBody;
-use super::respond::ResponseFuture;
-use super::response_head::{JSON, ResponseHead};
+use super::response_head::{Answer, Answered, JSON, ResponseHead};
+use super::verdicts::Verdicts;
 use crate::route::Route;
-use futures::future::{Either, ready};
+use futures::future::Either;
 use http::{Response, StatusCode, Uri};
-use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
+use nodegate_readiness::{Lookup, Moment, Reply, Verdict};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// The time that the start of a check may take beyond the timeout of its first run. nodegate-local-checks
-/// waits for the result as long, because a node that is short of CPU may deliver it some hundred milliseconds
-/// late.
-const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
-
-impl App {
+impl Verdicts {
     /// Answers from the rendered answers if possible (the hot path), else after the first results of the
     /// checks.
     pub(super) fn health(
@@ -28,28 +21,23 @@ impl App {
         asker: Asker,
         uri: &Uri,
         now: Moment,
-    ) -> ResponseFuture {
-        match self.board.lookup(uri.query().unwrap_or_default(), now) {
-            Lookup::Hit(reply) => {
-                Either::Left(ready(Ok(self.give_verdict(head, route, &asker, uri, reply, now))))
-            }
-            Lookup::Bad(bad) => {
-                let reply = Reply::error(400, &bad);
-                self.count_response(route, None, verdict_response(head, route, reply))
-            }
+    ) -> Answer {
+        match self.reader.board.lookup(uri.query().unwrap_or_default(), now) {
+            Lookup::Hit(reply) => Either::Left(self.give_verdict(head, route, &asker, uri, reply, now)),
+            Lookup::Bad(bad) => Either::Left((verdict_response(head, route, Reply::error(400, &bad)), None)),
             Lookup::Miss(query) => {
-                let (app, uri) = (Arc::clone(self), uri.clone());
+                let (this, uri) = (Arc::clone(self), uri.clone());
                 Either::Right(Box::pin(async move {
-                    app.wait_for_results(&query, now).await;
-                    let now = app.now();
-                    let reply = app.board.answer(uri.query().unwrap_or_default(), &query, now);
-                    Ok(app.give_verdict(head, route, &asker, &uri, reply, now))
+                    this.wait_for_results(&query, now).await;
+                    let now = this.reader.now();
+                    let reply = this.reader.board.answer(uri.query().unwrap_or_default(), &query, now);
+                    this.give_verdict(head, route, &asker, &uri, reply, now)
                 }))
             }
         }
     }
 
-    /// Returns the response for an answer from the board, records it and counts it.
+    /// Returns the response for an answer from the board, and records it.
     fn give_verdict(
         &self,
         head: ResponseHead,
@@ -58,29 +46,14 @@ impl App {
         uri: &Uri,
         reply: Reply,
         now: Moment,
-    ) -> Response<AnswerBody> {
+    ) -> Answered {
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }
         let verdict = reply.verdict;
         let response = verdict_response(head, route, reply);
         self.record(asker, target(uri), Some(response.status().as_u16()), verdict, now);
-        self.metrics.answered(route, response.status(), verdict);
-        response
-    }
-
-    /// Starts the checks of a query that have no valid result, and waits for their first results.
-    pub(super) async fn wait_for_results(&self, query: &Query, now: Moment) {
-        let pending = self.board.pending(query, now);
-        let timeouts = pending.iter().filter_map(|id| self.board.catalog().local(*id));
-        let Some(longest) = timeouts.map(|check| check.timeout).max() else { return };
-        // The checks run in parallel and fail by their own timeouts. If even that hangs, the answer says that
-        // there is no recent result.
-        let first_results = (self.activate)(pending);
-        if let Ok(_waits) = self.waiting.try_acquire() {
-            debug_assert!(self.waiting.available_permits() < MAX_WAITING);
-            let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
-        }
+        (response, verdict)
     }
 }
 
@@ -100,8 +73,10 @@ fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::{Begins, Board, Catalog, LocalCheck, Policy};
+    use crate::answer::App;
+    use nodegate_readiness::{Begins, Board, Catalog, LocalCheck, Policy, Query};
     use std::future::pending;
+    use std::time::Duration;
 
     /// nodegate-local-checks waits as long for a result.
     #[tokio::test(start_paused = true)]
@@ -110,10 +85,11 @@ mod tests {
         let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: Begins::OnDemand };
         let (name, catalog) = (Some("n1".to_owned()), Catalog::new(vec![check]));
         let query = Query::parse("check=kubelet", &catalog).unwrap();
-        let mut app = App::of(Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {})));
-        Arc::get_mut(&mut app).unwrap().activate = Arc::new(|_| Box::pin(pending()));
+        let board = Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {}));
+        let reader = App::of(board).reader.clone();
+        let verdicts = Verdicts::new(reader, Arc::default(), Arc::new(|_| Box::pin(pending())));
         let began = tokio::time::Instant::now();
-        app.wait_for_results(&query, app.now()).await;
+        verdicts.wait_for_results(&query, verdicts.reader.now()).await;
         assert_eq!(began.elapsed().as_millis() / 10, 600);
     }
 }

@@ -3,6 +3,7 @@
 mod agent_check_line;
 mod app;
 mod asker;
+mod big_answers;
 mod body;
 mod health;
 mod respond;
@@ -10,11 +11,13 @@ mod response_head;
 mod service_health;
 mod shared_answer;
 mod slots;
+mod verdicts;
 mod wait;
-mod waiters;
+mod waits;
 
-pub use app::{Activate, App, AppParts};
+pub use app::{App, AppParts};
 pub use body::AnswerBody;
 pub(crate) use respond::Port;
 pub use respond::ResponseFuture;
-pub use waiters::PodSettings;
+pub use verdicts::Activate;
+pub use waits::PodSettings;

@@ -1,15 +1,14 @@
 //! `/services/<namespace>/<name>`: the health of a watched Service on this node, as kube-proxy's
 //! healthCheckNodePort shows it.
 
-use super::app::App;
 use super::asker::Asker;
-use super::body::AnswerBody;
-use super::response_head::{JSON, ResponseHead};
+use super::response_head::{Answered, JSON, ResponseHead};
+use super::verdicts::Verdicts;
 use crate::probers::RequestTarget;
 use crate::route::service_of;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{Response, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, ServiceView, Verdict};
@@ -19,7 +18,7 @@ use serde_json::json;
 /// it.
 static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
-impl App {
+impl Verdicts {
     /// Returns the answer of kube-proxy (`pkg/proxy/healthcheck/service_health.go`), byte for byte, and its
     /// verdict if it says anything about the node. With `?drain=<code>` a draining node answers that code
     /// with weight 0, because kube-proxy does not know cordons.
@@ -29,13 +28,13 @@ impl App {
         uri: &Uri,
         asker: &Asker,
         now: Moment,
-    ) -> (Response<AnswerBody>, Option<Verdict>) {
-        if self.board.node_name().is_none() {
+    ) -> Answered {
+        if self.reader.board.node_name().is_none() {
             return (head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING), None);
         }
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         let found = service_of(path).and_then(|service @ (namespace, name)| {
-            Some((service, self.board.service_view(namespace, name, now)?))
+            Some((service, self.reader.board.service_view(namespace, name, now)?))
         });
         let Some((service, view)) = found else {
             let response =
@@ -56,10 +55,10 @@ impl App {
         ServiceView { local_endpoints, is_returning, .. }: ServiceView,
         raw: &str,
         now: Moment,
-    ) -> (Response<AnswerBody>, Option<Verdict>) {
-        let (asked, drain) = match Query::parse(raw, self.board.catalog()) {
+    ) -> Answered {
+        let (asked, drain) = match Query::parse(raw, self.reader.board.catalog()) {
             Ok(query) => {
-                let is_excepted = query.excluded && self.board.is_out_by_label_alone(now);
+                let is_excepted = query.excluded && self.reader.board.is_out_by_label_alone(now);
                 let drain = query.drain.filter(|_| !is_excepted && self.is_draining(now));
                 (query.drain.filter(|_| !query.excluded), drain)
             }
@@ -78,7 +77,7 @@ impl App {
             _ => (StatusCode::SERVICE_UNAVAILABLE, Verdict::NotReady),
         };
         let was_draining =
-            || self.board.last_known(now).is_some_and(|known| known.verdict == Verdict::Draining);
+            || self.reader.board.last_known(now).is_some_and(|known| known.verdict == Verdict::Draining);
         if verdict == Verdict::Ready && asked.is_some() && was_draining() {
             self.metrics.fail_open.inc();
         }
@@ -96,16 +95,16 @@ impl App {
 
     /// Returns true if the node is draining, whether or not `node_ready` is a default check.
     fn is_draining(&self, now: Moment) -> bool {
-        let node_ready = self.board.catalog().find(NODE_READY);
-        node_ready.is_some_and(|id| self.board.report(id, now).outcome.verdict() == Verdict::Draining)
+        let node_ready = self.reader.board.catalog().find(NODE_READY);
+        node_ready.is_some_and(|id| self.reader.board.report(id, now).outcome.verdict() == Verdict::Draining)
     }
 
     /// Returns true unless kube-proxy is known to be unhealthy. If kube-proxy does not run or its state is
     /// unknown, something that the agent can't ask replaces it. A kube-proxy that reports its node as not
     /// eligible is healthy: upstream keeps the two apart.
     fn is_proxy_healthy(&self, now: Moment) -> bool {
-        let Some(id) = self.board.catalog().find(KUBE_PROXY) else { return true };
-        let known = self.board.published().state.local_result(id).is_some();
-        !known || self.board.report(id, now).outcome.verdict() != Verdict::NotReady
+        let Some(id) = self.reader.board.catalog().find(KUBE_PROXY) else { return true };
+        let known = self.reader.board.published().state.local_result(id).is_some();
+        !known || self.reader.board.report(id, now).outcome.verdict() != Verdict::NotReady
     }
 }

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use nodegate_http::Format;
 use nodegate_readiness::Moment;
+use nodegate_readiness::moment::millis;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,7 +63,8 @@ impl Representation {
 }
 
 pub(super) struct SharedAnswers {
-    every: Duration,
+    /// In milliseconds.
+    every: AtomicU64,
     rendered: [(Representation, Mutex<Option<Rendered>>); Representation::ALL.len()],
     slots: Arc<Slots>,
 }
@@ -74,14 +77,14 @@ struct Rendered {
 impl Default for SharedAnswers {
     fn default() -> Self {
         let rendered = Representation::ALL.map(|which| (which, Mutex::default()));
-        Self { every: RENDER_EVERY, rendered, slots: Arc::default() }
+        Self { every: millis(RENDER_EVERY).into(), rendered, slots: Arc::default() }
     }
 }
 
 impl SharedAnswers {
     /// Sets the maximum age of a shared answer.
-    pub(super) fn set_interval(&mut self, every: Duration) {
-        self.every = every;
+    pub(super) fn set_interval(&self, every: Duration) {
+        self.every.store(millis(every), Ordering::Relaxed);
     }
 
     /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
@@ -130,7 +133,8 @@ impl SharedAnswers {
         changed: Moment,
         now: Moment,
     ) -> Option<Bytes> {
-        let every = if which == Representation::Drain { DRAIN_EVERY } else { self.every };
+        let every = Duration::from_millis(self.every.load(Ordering::Relaxed));
+        let every = if which == Representation::Drain { DRAIN_EVERY } else { every };
         let recent = rendered.filter(|rendered| now.since(rendered.at) < every && rendered.at > changed)?;
         Some(recent.bytes.clone())
     }

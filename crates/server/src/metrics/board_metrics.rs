@@ -3,7 +3,7 @@
 use super::counters::MAX_REASON_CHARS;
 use crate::reading::Reader;
 use nodegate_agent_api::{CheckStatus, ProberRecord, ServiceStatus, Standing, Status};
-use nodegate_readiness::{Moment, Reason, Timeline, Verdict};
+use nodegate_readiness::{Moment, Reason, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeMetric, MetricEncoder,
@@ -19,17 +19,14 @@ use std::time::Duration;
 /// The number of series of probers if no balancers are named.
 const STRANGERS: usize = 32;
 
-pub(crate) struct StateCollector {
-    pub(crate) reader: Arc<Reader>,
-    pub(crate) timeline: Timeline,
-}
+pub(crate) struct StateCollector(pub(crate) Arc<Reader>);
 
 type Encoded = Result<(), fmt::Error>;
 
 impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
-        let now = self.timeline.at(nodegate_clock::now());
-        let status = self.reader.read(now).status;
+        let now = self.0.now();
+        let status = self.0.read(now).status;
         verdict(&mut encoder, &status)?;
         self.cache(&mut encoder, &status, now)?;
         self.checks(&mut encoder, &status, now)?;
@@ -62,7 +59,7 @@ impl StateCollector {
         gauge(encoder, "kept", help, [alone(u64::from(status.kept.is_some()))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
-        let unreachable = u64::from(self.reader.board.kubelet_unreachable(now).is_some());
+        let unreachable = u64::from(self.0.board.kubelet_unreachable(now).is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
         let Some(host) = status.host else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
@@ -71,13 +68,13 @@ impl StateCollector {
 
     /// Encodes the checks that have a result; the others do not run.
     fn checks(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status, now: Moment) -> Encoded {
-        let catalog = self.reader.board.catalog();
+        let catalog = self.0.board.catalog();
         let active = || catalog.ids().zip(&status.checks).filter(|(_, check)| check.active);
         let label = |check: &CheckStatus| [("check", check.name.clone())];
 
         let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
         let passed = active().map(|(id, check)| {
-            let configured = catalog.is_configured(id) || self.reader.probers.name_check(id, now);
+            let configured = catalog.is_configured(id) || self.0.probers.name_check(id, now);
             let configured = if configured { "true" } else { "false" };
             ([("check", &*check.name), ("configured", configured)], u64::from(check.passed == Some(true)))
         });
@@ -93,7 +90,7 @@ impl StateCollector {
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
     fn probers(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
-        let shown = shown(&status.probers, self.reader.probers.balancers_are_named());
+        let shown = shown(&status.probers, self.0.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
         gauge(encoder, "probers", help, [alone(status.drain.probers)])?;

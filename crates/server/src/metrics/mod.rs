@@ -12,11 +12,15 @@ use process::Process;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// Returns the registry of the agent. The `process_` families have no prefix, because every dashboard expects these
+/// Adds all families of the agent to those of other crates. The `process_` families have no prefix, because every dashboard expects these
 /// names.
-pub(crate) fn registry(state: StateCollector, metrics: &Metrics, revision: Option<&'static str>) -> Registry {
-    let mut all = Registry::default();
-    let version = Some(("version", state.reader.version));
+pub(crate) fn with_all(
+    mut all: Registry,
+    state: StateCollector,
+    metrics: &Metrics,
+    revision: Option<&'static str>,
+) -> Registry {
+    let version = Some(("version", state.0.version));
     let build = version.into_iter().chain(revision.map(|revision| ("revision", revision)));
     let build = Info::new(build.collect::<Vec<_>>());
     let own = all.sub_registry_with_prefix("nodegate");

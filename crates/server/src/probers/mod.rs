@@ -17,7 +17,7 @@ use self::probe_request::{ParsedRequest, parse_shown};
 use self::prober::{ProberId, RecordedAnswer, ServerReport};
 use self::replacement::Rules;
 use self::table::Table;
-use nodegate_agent_api::{AckSettings, ProberRecord, Standing, Traffic};
+use nodegate_agent_api::{AckSettings, ProberRecord, Traffic};
 use nodegate_http::{KnownClients, Networks};
 use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerState};
 use nodegate_readiness::{Board, CheckId, Moment, Predecessor};
@@ -39,12 +39,6 @@ const SERVICE_SLOTS: usize = 192;
 const KNOWN: usize = 32;
 /// The time after which these are chosen again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
-
-/// The time for which a prober that was regular is shown after its last request. An operator may look for a
-/// missing balancer an hour later.
-const REMEMBERED: Duration = Duration::from_hours(1);
-/// The time for which any other prober is shown.
-const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 
 /// The offset of this module's dates. Dates before the start of this agent must be representable, because the
 /// previous agent hands them over. So all dates here come from a clock that is a day ahead.
@@ -235,7 +229,7 @@ impl Probers {
         let mut remembered: Vec<_> = {
             let Tables { counted, shown_only, services, .. } = &*self.tables();
             let probers = [counted, shown_only, services].into_iter().flat_map(Table::probers);
-            probers.filter(|prober| !has_expired(&prober.history, date(now))).cloned().collect()
+            probers.filter(|prober| !prober.has_expired(date(now))).cloned().collect()
         };
         remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
         remembered
@@ -277,9 +271,4 @@ fn taken_over(prober: &ProberRecord, board: &Board, now: Moment) -> Option<Probe
 /// Converts a moment to the clock of this module.
 pub(crate) fn date(moment: Moment) -> Moment {
     moment.plus(CLOCK_OFFSET)
-}
-
-fn has_expired(history: &ProbeHistory, now: Moment) -> bool {
-    let since = now.since(history.last);
-    since > STRANGERS_REMEMBERED && (since > REMEMBERED || history.standing(now) == Standing::Occasional)
 }

@@ -1,13 +1,19 @@
 //! A prober: its identity, its record, and what it has acknowledged.
 
-use super::has_expired;
 use super::probe_request::ParsedRequest;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{
-    GivenAnswer, HaproxyReport, ProbeHistory, ProberKind, ProberRecord, ServerState,
+    GivenAnswer, HaproxyReport, ProbeHistory, ProberKind, ProberRecord, ServerState, Standing,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The time for which a prober that was regular is shown after its last request. An operator may look for a
+/// missing balancer an hour later.
+const REMEMBERED: Duration = Duration::from_hours(1);
+/// The time for which any other prober is shown.
+const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 
 /// The identity of a prober and its probe request.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,12 +64,19 @@ pub(crate) struct Prober {
 impl Prober {
     pub(super) fn record_answer(&mut self, answer: &RecordedAnswer) {
         let RecordedAnswer { given, report, changed, now } = *answer;
-        self.history = if has_expired(&self.history, now) {
+        self.history = if self.has_expired(now) {
             ProbeHistory::first(given, now)
         } else {
             self.history.again(given, changed, now)
         };
         self.report = report.unwrap_or(self.report);
+    }
+
+    /// Returns true if it is not shown any more.
+    pub(super) fn has_expired(&self, now: Moment) -> bool {
+        let since = now.since(self.history.last);
+        let is_stranger = self.history.standing(now) == Standing::Occasional;
+        since > STRANGERS_REMEMBERED && (since > REMEMBERED || is_stranger)
     }
 
     pub(crate) fn kind(&self) -> ProberKind {

@@ -1,6 +1,5 @@
 //! A table of probers of one kind, found by a hash of their identity and of their probe request.
 
-use super::has_expired;
 use super::prober::{Prober, ProberId, RecordedAnswer};
 use super::replacement::{self, NoSlot, Rules};
 use nodegate_readiness::probers::ProbeHistory;
@@ -68,7 +67,7 @@ impl Table {
 
     /// Returns true if there is a slot for a new prober. Drops another one for it if need be.
     fn make_room(&mut self, name: &ProberId, rules: Rules, now: Moment) -> bool {
-        self.probers.retain(|_, prober| !has_expired(&prober.history, now));
+        self.probers.retain(|_, prober| !prober.has_expired(now));
         let slot = replacement::slot_for(name, &self.probers, self.most, rules, now);
         let overflows = match &slot {
             Ok(slot) => slot.evicts_possible_balancer,

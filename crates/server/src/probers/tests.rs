@@ -1,6 +1,7 @@
 //! Assignment of slots and identity of probers. Time is a number.
 
 use super::*;
+use nodegate_agent_api::Standing;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use serde_json::json;

@@ -4,6 +4,7 @@ use nodegate_readiness::{
     Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
     Node, NodeFacts, Outcome, Policy, Timeline,
 };
+use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, PodSettings, PortSharing, ProberSettings,
     ServeOptions, bind,
@@ -111,12 +112,13 @@ impl Scenario {
         let liveness = Arc::new(Liveness::new(Moment::default()));
         liveness.watch.advance(ago(self.loops));
         liveness.timers.advance(ago(self.loops));
-        let mut app = App::new(AppParts {
+        let app = App::new(AppParts {
             board: Arc::clone(&board),
             timeline,
             liveness,
             activate: self.activate,
             metrics,
+            registry: Registry::default(),
             probers: ProberSettings::default(),
             pods: PodSettings::default(),
             version: "1.2.3",

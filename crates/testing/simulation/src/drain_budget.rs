@@ -5,7 +5,7 @@ use crate::network::{Address, Network};
 use crate::trace::Trace;
 use fastrand::Rng;
 use nodegate_agent::AgentSettings;
-use nodegate_kube_sim::{Rule, Sim};
+use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule, Sim};
 use nodegate_readiness::{Catalog, Policy};
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 struct Fleet {
     sim: Sim,
-    agents: Vec<(String, SimulatedAgent, Network)>,
+    agents: Vec<(String, SimulatedAgent)>,
     cordoned: BTreeSet<String>,
     /// The nodes that were out of the pool at the last look.
     out: BTreeSet<String>,
@@ -41,7 +41,7 @@ impl Fleet {
             let max_drained = "50%".parse().expect("a share");
             let policy = Policy { max_drained, ..settings.policy };
             let agent = SimulatedAgent::start_with(AgentSettings { policy, ..settings }, &network, &trace);
-            (name, agent, network)
+            (name, agent)
         };
         let agents = names.into_iter().map(start).collect();
         let (cordoned, out) = Default::default();
@@ -51,7 +51,7 @@ impl Fleet {
     /// Returns the nodes that are out. None has returned that is still cordoned.
     fn look(&mut self) -> usize {
         let is_out = |agent: &SimulatedAgent| agent.ask("/health").status != 200;
-        let out = self.agents.iter().filter(|(_, agent, _)| is_out(agent)).map(|(name, ..)| name.clone());
+        let out = self.agents.iter().filter(|(_, agent)| is_out(agent)).map(|(name, _)| name.clone());
         let before = std::mem::replace(&mut self.out, out.collect());
         let mut returned = before.difference(&self.out);
         assert!(returned.all(|name| !self.cordoned.contains(name)), "of {before:?}, {:?} are left", self.out);
@@ -59,7 +59,7 @@ impl Fleet {
     }
 
     async fn cordon_all(&mut self) {
-        let mut names: Vec<_> = self.agents.iter().map(|(name, ..)| name.clone()).collect();
+        let mut names: Vec<_> = self.agents.iter().map(|(name, _)| name.clone()).collect();
         match self.random.u32(..3) {
             0 => {}
             1 => names.reverse(),
@@ -112,13 +112,14 @@ fn half_of_the_pool_stays_and_each_node_leaves_in_its_turn() {
 }
 
 #[test]
-fn a_slow_api_server_changes_nothing() {
-    play(1, async |mut fleet| {
-        for (_, _, network) in &fleet.agents {
-            network.delay_answers(Duration::from_millis(1500));
-        }
-        fleet.cordon_all().await;
-        sleep(Duration::from_secs(5)).await;
-        assert_eq!(fleet.look(), NODES);
-    });
+fn without_an_answer_in_time_it_is_as_without_a_budget() {
+    for effect in [Effect::Latency { ms: 1500 }, Effect::Hang, Effect::Status { code: 503, retry_after: 0 }] {
+        play(1, async |mut fleet| {
+            let scope = FaultScope::all().resources(&["nodes"]).verbs(&["list"]);
+            fleet.sim.faults().add(Fault { effect: effect.clone(), scope, probability: 1.0 });
+            fleet.cordon_all().await;
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(fleet.look(), NODES, "{effect:?}");
+        });
+    }
 }

@@ -3,13 +3,11 @@
 
 mod wait_query;
 
-use super::app::App;
 use super::body::AnswerBody;
-use super::respond::ResponseFuture;
-use super::response_head::{JSON, ResponseHead};
+use super::response_head::{Answer, JSON, ResponseHead};
 use super::slots::Holder;
+use super::waits::Waits;
 use crate::reading::Reading;
-use crate::route::Route;
 use bytes::Bytes;
 use futures::future::Either;
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
@@ -39,21 +37,20 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The answer to a request that need not wait for a judgement.
 const IN_SERVICE: &str = "the node is not going out\n";
 
-impl App {
+impl Waits {
     /// Answers a request for `/wait`.
-    pub(super) fn wait(
+    pub(super) fn answer(
         self: &Arc<Self>,
         head: ResponseHead,
         uri: &Uri,
         client: Client,
         now: Moment,
-    ) -> ResponseFuture {
-        let at_once = |head: ResponseHead, status, text: String| {
-            self.count_response(Route::Wait, None, head.text(status, text))
-        };
-        let asked = match WaitQuery::parse(uri.query().unwrap_or_default(), self.board.catalog()) {
+    ) -> Answer {
+        let at_once =
+            |head: ResponseHead, status, text: String| Either::Left((head.text(status, text), None));
+        let asked = match WaitQuery::parse(uri.query().unwrap_or_default(), self.reader.board.catalog()) {
             Err((status, wrong)) => return at_once(head, status, wrong),
-            Ok(_) if self.board.node_name().is_none() => {
+            Ok(_) if self.reader.board.node_name().is_none() => {
                 return at_once(head, StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING.to_owned());
             }
             Ok(asked) => asked,
@@ -62,24 +59,23 @@ impl App {
         if of_node && asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
             return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
         }
-        let app = Arc::clone(self);
+        let this = Arc::clone(self);
         let again = HeaderValue::from_str(uri.path_and_query().map_or("/wait", PathAndQuery::as_str));
         Either::Right(Box::pin(async move {
-            let (status, body) = app.hold_for(client, asked, now).await;
-            let mut response = app.end_of_wait(head, status, body, asked.is_json);
+            let (status, body) = this.hold_for(client, asked, now).await;
+            let mut response = this.end_of_wait(head, status, body, asked.is_json);
             // A kubelet follows it, and would take any other answer as the end of its hook.
             if let (StatusCode::TEMPORARY_REDIRECT, Ok(again)) = (status, again) {
                 response.headers_mut().insert(LOCATION, again);
             }
-            app.metrics.answered(Route::Wait, status, None);
-            Ok(response)
+            (response, None)
         }))
     }
 
     /// Holds a request of this client if there is a slot for it, and returns its answer.
     async fn hold_for(&self, client: Client, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
         let holder = self.holder(client).await;
-        let Some(_slot) = self.waiters.take(holder) else {
+        let Some(_slot) = self.take(holder) else {
             return (StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
         };
         let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
@@ -94,7 +90,7 @@ impl App {
         if self.is_pod(address) {
             return Holder::Pod(address);
         }
-        match &self.waiters.pods.routes {
+        match &self.pods.routes {
             Some(leads_to_pod) if leads_to_pod(address).await => Holder::Pod(address),
             _ => Holder::other(address),
         }
@@ -103,9 +99,9 @@ impl App {
     /// Returns true if the address belongs to one of the node's pods, as far as the Node or a setting says.
     pub(crate) fn is_pod(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let published = self.board.published();
+        let published = self.reader.board.published();
         let of_node = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
-        let named = self.waiters.pods.networks.as_ref();
+        let named = self.pods.networks.as_ref();
         of_node.iter().any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
             || named.is_some_and(|networks| !networks.is_everybody() && networks.contains(address))
     }
@@ -115,9 +111,9 @@ impl App {
         let began = Instant::now();
         let deadline = began + asked.timeout;
         let settle = asked.settle.min(asked.timeout);
-        let mut judged = self.waiters.judged.subscribe();
-        self.waiters.arrived.notify_one();
-        self.probers.noted.notify_one();
+        let mut judged = self.judged.subscribe();
+        self.arrived.notify_one();
+        self.reader.probers.noted.notify_one();
         loop {
             // A reading from before the request does not answer it.
             let latest = judged.borrow_and_update().clone().filter(|(at, _)| *at >= now);
@@ -133,7 +129,7 @@ impl App {
             let until = match state {
                 Some(state) if state.is_in_service() && Instant::now() < began + settle => began + settle,
                 Some(state) if state.is_in_service() => {
-                    self.probers.noted.notify_one();
+                    self.reader.probers.noted.notify_one();
                     deadline + LONGEST_PAUSE
                 }
                 _ => deadline,
@@ -154,7 +150,7 @@ impl App {
     fn words(&self, asked: WaitQuery, reading: &Reading, state: WaitState) -> String {
         let WaitQuery { goal, service, timeout, .. } = asked;
         if asked.is_json {
-            let name = |index| Some((index, self.board.catalog().services().nth(index)?.to_string()));
+            let name = |index| Some((index, self.reader.board.catalog().services().nth(index)?.to_string()));
             let reply = reading.wait_reply(state, goal, service.and_then(name));
             return serde_json::to_string(&reply).unwrap_or_default() + "\n";
         }
@@ -190,22 +186,23 @@ impl App {
 
     /// Returns true if the node is in the pool, by an answer that is not stale.
     fn is_in_service(&self, now: Moment) -> bool {
-        !self.board.freshness(now).stale && why(&self.board.default_reports(now)).0 == Verdict::Ready
+        !self.reader.board.freshness(now).stale
+            && why(&self.reader.board.default_reports(now)).0 == Verdict::Ready
     }
 
     /// Reads for all waiting requests after each probe and each change, and once a second. Sleeps while no request
     /// waits.
     pub(crate) async fn judge(&self) -> Infallible {
         loop {
-            if self.waiters.judged.is_closed() {
-                self.waiters.judged.send_replace(None);
-                self.waiters.arrived.notified().await;
+            if self.judged.is_closed() {
+                self.judged.send_replace(None);
+                self.arrived.notified().await;
                 continue;
             }
-            let now = self.now();
-            self.waiters.judged.send_replace(Some((now, Arc::new(self.reader.read(now)))));
+            let now = self.reader.now();
+            self.judged.send_replace(Some((now, Arc::new(self.reader.read(now)))));
             sleep(PAUSE).await;
-            let _ = timeout(LONGEST_PAUSE, self.probers.noted.notified()).await;
+            let _ = timeout(LONGEST_PAUSE, self.reader.probers.noted.notified()).await;
         }
     }
 }
@@ -213,16 +210,18 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::{App, PodSettings};
     use nodegate_readiness::{Board, Catalog, Node, NodeFacts, Policy};
 
     #[test]
     fn pods_are_known_by_the_node_and_by_the_named_networks() {
-        let mut app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
+        let app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
         let facts = NodeFacts { pod_cidrs: vec!["10.66.0.0/24".to_owned()], ..NodeFacts::default() };
-        app.board.set_node(Node::Present(facts), app.now(), nodegate_clock::wall());
-        let waiters = &mut Arc::get_mut(&mut app).unwrap().waiters;
-        waiters.pods.networks = Some("10.67.0.0/24".parse().unwrap());
-        let pods = [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| app.is_pod(address.into()));
+        app.reader.board.set_node(Node::Present(facts), app.now(), nodegate_clock::wall());
+        let networks = Some("10.67.0.0/24".parse().unwrap());
+        let waits = Waits::new(app.reader.clone(), PodSettings { networks, routes: None });
+        let pods =
+            [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| waits.is_pod(address.into()));
         assert_eq!(pods, [true, true, false]);
     }
 }

@@ -1,0 +1,209 @@
+//! The state of the consistency checks, and the reasons why the API server does not answer one.
+
+use super::node_state::NodeVersion;
+use nodegate_kube_follow::{Backoff, Connection};
+use nodegate_readiness::Moment;
+use std::time::Duration;
+
+/// The part of `--stale-after` after which the check is sent if nothing else has made it due. Of the default
+/// 15 s that is 12.9: a Lease is overdue then, and without Leases it makes 280 checks an hour. That leaves
+/// time for one check without an answer, and for one on a new connection if it is answered within half a
+/// second. While Leases arrive, the check is sent with the last renewal that counts, and has all of
+/// `--stale-after`.
+pub(super) const CHECK_AFTER: f64 = 6.0 / 7.0;
+/// The time after which an answer is late. It still counts when it comes, with the date of its request, but the
+/// agent no longer waits for it alone.
+pub(super) const CHECK_LATE: Duration = Duration::from_millis(1500);
+/// The first gap between new connections. The gap grows while they get no answer: each is a handshake, and a
+/// thousand agents may be trying.
+pub(super) const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
+/// The most states of the Node that are remembered while a check is in progress. If the watch delivers more,
+/// an answer that it has overtaken looks like another history, and costs a list.
+const MOST_REMEMBERED: usize = 64;
+
+/// The reason why a check has no useful answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The API server has too much to do (429); another one may have less.
+    Throttled { retry_after: Option<Duration> },
+    /// The API server does not accept the credentials of this client (401); others may be there by now.
+    Unauthorized,
+    /// The API server refuses to answer, as any other would.
+    Answered { retry_after: Option<Duration> },
+    /// There is no answer, or a server error; another server may answer.
+    NoAnswer { retry_after: Option<Duration> },
+}
+
+impl Refusal {
+    pub(super) fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after }
+            | Self::Answered { retry_after }
+            | Self::NoAnswer { retry_after } => retry_after,
+            Self::Unauthorized => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum CheckProgress {
+    Idle,
+    AwaitingAnswer(SentCheck),
+    /// etcd holds another state than the cache; the watch has until this time to deliver it.
+    AwaitingWatch(SentCheck, Answer, Moment),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) node: NodeVersion,
+    pub(super) connection: Connection,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SentCheck {
+    pub(super) number: u64,
+    pub(super) at: Moment,
+    /// The states that the cache has had since the request, the oldest first.
+    pub(super) held: Vec<NodeVersion>,
+    pub(super) on_a_new_connection: bool,
+}
+
+impl SentCheck {
+    /// Records a state of the cache.
+    pub(super) fn remember(&mut self, state: &NodeVersion) {
+        if self.held.len() == MOST_REMEMBERED {
+            self.held.remove(0);
+        }
+        self.held.push(state.clone());
+    }
+}
+
+/// The state of the consistency checks.
+#[derive(Debug)]
+pub(super) struct ConsistencyCheck {
+    pub(super) stale_after: Duration,
+    pub(super) progress: CheckProgress,
+    /// The checks without an answer that the agent no longer waits for, the oldest first.
+    pub(super) late: Vec<SentCheck>,
+    /// The number of the last check.
+    pub(super) number: u64,
+    /// The time that the last answer took, within bounds.
+    pub(super) took: Duration,
+    /// The time of the last check that showed the cache to be current.
+    pub(super) verified: Option<Moment>,
+    pub(super) backoff: Backoff,
+    pub(super) not_before: Moment,
+    /// The end of the API server's `Retry-After`.
+    pub(super) left_alone_until: Moment,
+    /// True if the last check got no answer; `next` is the connection of the next one.
+    pub(super) failing: bool,
+    pub(super) next: Next,
+    pub(super) connection_gap: Duration,
+    pub(super) next_connection: Moment,
+    /// True if a stream has had bytes since the cache became stale.
+    pub(super) expedited: bool,
+    /// True if the check is due before the proof is old: the last renewal that counts has come, or something
+    /// looks wrong. The API server may still have to be left alone.
+    pub(super) early: bool,
+}
+
+/// The connection of the next check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// On the connection of the watches.
+    Here,
+    /// On a new connection.
+    Elsewhere,
+    /// On a new connection, without a wait: its server has sent no `Retry-After`.
+    ElsewhereAtOnce,
+}
+
+impl ConsistencyCheck {
+    pub(super) fn new(stale_after: Duration) -> Self {
+        Self {
+            stale_after,
+            progress: CheckProgress::Idle,
+            late: Vec::new(),
+            number: 0,
+            took: Duration::ZERO,
+            verified: None,
+            backoff: Backoff::default(),
+            not_before: Moment::default(),
+            left_alone_until: Moment::default(),
+            failing: false,
+            next: Next::Here,
+            connection_gap: FIRST_CONNECTION_GAP,
+            next_connection: Moment::default(),
+            expedited: false,
+            early: false,
+        }
+    }
+
+    /// Returns the time before which no check may be sent.
+    pub(super) fn waits_until(&self) -> Moment {
+        if self.next == Next::ElsewhereAtOnce {
+            Moment::default()
+        } else {
+            self.not_before.max(self.left_alone_until)
+        }
+    }
+
+    /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
+    pub(super) fn due_after(&self) -> Duration {
+        self.stale_after.saturating_sub(self.took * 2).min(self.stale_after.mul_f64(CHECK_AFTER))
+    }
+
+    /// Returns the time for an answer until it is late.
+    pub(super) fn late_after(&self) -> Duration {
+        CHECK_LATE.max(self.took * 5 / 4)
+    }
+
+    /// Ends an outage after a list, and all checks, because the list was requested later. The next failure is a
+    /// first one again.
+    pub(super) fn outage_is_over(&mut self) {
+        self.late.clear();
+        self.failing = false;
+        self.next = Next::Here;
+        self.left_alone_until = Moment::default();
+        self.backoff.reset();
+        self.progress = CheckProgress::Idle;
+    }
+
+    /// Makes the next check one on a new client, whose credentials are those of that moment.
+    pub(super) fn needs_new_client(&mut self) {
+        if self.next == Next::Here {
+            self.next = Next::ElsewhereAtOnce;
+            self.early = true;
+        }
+    }
+
+    /// Takes the check with this number, unless a later answer has superseded it. Returns true if it was late.
+    pub(super) fn take(&mut self, number: u64) -> Option<(SentCheck, bool)> {
+        match &self.progress {
+            CheckProgress::AwaitingAnswer(sent) if sent.number == number => {
+                let sent = sent.clone();
+                self.progress = CheckProgress::Idle;
+                Some((sent, false))
+            }
+            CheckProgress::AwaitingWatch(..) => None,
+            CheckProgress::Idle | CheckProgress::AwaitingAnswer(_) => {
+                let index = self.late.iter().position(|sent| sent.number == number)?;
+                Some((self.late.remove(index), true))
+            }
+        }
+    }
+
+    /// Records a state of the cache for all checks without an answer.
+    pub(super) fn remember(&mut self, state: &NodeVersion) {
+        self.late.iter_mut().for_each(|sent| sent.remember(state));
+        if let CheckProgress::AwaitingAnswer(sent) | CheckProgress::AwaitingWatch(sent, ..) =
+            &mut self.progress
+        {
+            sent.remember(state);
+        }
+    }
+
+    pub(super) fn wait(&mut self, now: Moment, drawn: f64) {
+        self.not_before = now.plus(self.backoff.wait_by(drawn));
+    }
+}

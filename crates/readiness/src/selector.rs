@@ -1,0 +1,141 @@
+//! Label selectors, as kubectl takes them: `role=ingress,zone!=b,tier in (web,edge),!spare`.
+
+use crate::bad_value::BadValue;
+use crate::drain::{is_qualified_name, is_value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+const MAX_TEXT: usize = 1024;
+const TAKES: BadValue = BadValue("a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)");
+
+/// A label selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSelector {
+    /// The selector as it was set.
+    text: String,
+    demands: Vec<Demand>,
+}
+
+/// A demand on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Demand {
+    Exists(String),
+    DoesNotExist(String),
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+}
+
+impl LabelSelector {
+    /// Returns true if these labels meet all demands.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.demands.iter().all(|demand| match demand {
+            Demand::Exists(key) => labels.contains_key(key),
+            Demand::DoesNotExist(key) => !labels.contains_key(key),
+            Demand::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Demand::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+        })
+    }
+}
+
+impl FromStr for LabelSelector {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let text = text.trim();
+        let mut is_open = false;
+        let is_end = |c| {
+            is_open = c == '(' || (is_open && c != ')');
+            c == ',' && !is_open
+        };
+        let demands: Option<_> = text.split(is_end).map(|demand| Demand::parse(demand.trim())).collect();
+        let demands = demands.filter(|_| text.len() <= MAX_TEXT).ok_or(TAKES)?;
+        Ok(Self { text: text.to_owned(), demands })
+    }
+}
+
+impl Demand {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some((key, value)) = text.split_once("!=") {
+            return Some(Self::NotIn(key_of(key)?, values_of(value)?));
+        }
+        if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+            return Some(Self::In(key_of(key)?, values_of(value)?));
+        }
+        let Some((left, values)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) else {
+            let absent = text.strip_prefix('!');
+            return absent
+                .map_or_else(|| key_of(text).map(Self::Exists), |key| key_of(key).map(Self::DoesNotExist));
+        };
+        let values = values.split(',').map(values_of).collect::<Option<Vec<_>>>()?.concat();
+        match left.trim().split_once(' ')? {
+            (key, word) if word.trim() == "in" => Some(Self::In(key_of(key)?, values)),
+            (key, word) if word.trim() == "notin" => Some(Self::NotIn(key_of(key)?, values)),
+            _ => None,
+        }
+    }
+}
+
+fn key_of(text: &str) -> Option<String> {
+    Some(text.trim().to_owned()).filter(|key| is_qualified_name(key))
+}
+
+fn values_of(text: &str) -> Option<Vec<String>> {
+    Some(vec![text.trim().to_owned()]).filter(|values| values.iter().all(|value| is_value(value)))
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_demand_must_be_met() {
+        let node = [("role", "ingress"), ("zone", "a"), ("node-role.kubernetes.io/worker", "")];
+        let node: BTreeMap<_, _> = node.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        for (selector, meant) in [
+            ("role=ingress", true),
+            (" role == ingress , zone!=b", true),
+            ("role=ingress,zone!=a", false),
+            ("missing!=x", true),
+            ("node-role.kubernetes.io/worker", true),
+            ("node-role.kubernetes.io/worker=", true),
+            ("!node-role.kubernetes.io/control-plane", true),
+            ("!role", false),
+            ("zone in (a, b),role notin (web)", true),
+            ("zone in (b,c)", false),
+            ("missing notin (x)", true),
+        ] {
+            let parsed: LabelSelector = selector.parse().unwrap();
+            assert_eq!((parsed.matches(&node), &*parsed.to_string()), (meant, selector.trim()), "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_no_selector() {
+        let long = "a".repeat(MAX_TEXT + 1);
+        for bad in [
+            "",
+            "a=b,",
+            "a b",
+            "a in b",
+            "a within (b)",
+            "=b",
+            "a=b c",
+            "a>1",
+            "!",
+            "a=-b",
+            "a=b/c",
+            "a/b/c=d",
+            "a=b\nserver x",
+            &long,
+        ] {
+            assert_eq!(bad.parse::<LabelSelector>(), Err(TAKES), "{bad:?}");
+        }
+    }
+}
