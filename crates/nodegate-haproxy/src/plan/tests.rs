@@ -346,20 +346,20 @@ fn the_last_resort_takes_labelled_nodes_before_drained_ones() {
         let name = &desired.frontends["nodegate_shop_web_8080"].last_resort;
         let weights = |name: &String| {
             let servers = desired.backends[name].servers.iter();
-            servers.map(|server| format!("{}={} ", server.name, server.weight)).collect::<String>()
+            servers.map(|server| format!("{}={}", server.name, server.weight)).collect::<Vec<_>>().join(" ")
         };
         name.iter().map(weights).collect::<Vec<_>>()
     };
-    let (labelled, all) = ("worker-4=100 ", "worker-2=100 worker-4=100 ");
+    let (labelled, all) = ("worker-4=100", "worker-2=100 worker-4=100");
     for kind in [CheckKind::Agent, CheckKind::Tcp] {
-        assert_eq!(weights(&facts, kind), [labelled, all, "worker-2=0 worker-4=100 "]);
+        assert_eq!(weights(&facts, kind), [labelled, all, "worker-2=0 worker-4=100"]);
     }
-    assert_eq!(weights(&facts, CheckKind::None), [labelled, "worker-2=0 worker-4=100 "]);
+    assert_eq!(weights(&facts, CheckKind::None), [labelled, "worker-2=0 worker-4=100"]);
     // A drain takes it out there, too.
     Arc::make_mut(facts.nodes.get_mut("worker-4").unwrap()).is_out_by_label = false;
-    assert_eq!(weights(&facts, CheckKind::Agent), ["worker-4=0 ", all, all]);
+    assert_eq!(weights(&facts, CheckKind::Agent), ["worker-4=0", all, all]);
     facts.nodes.remove("worker-4");
-    assert_eq!(weights(&facts, CheckKind::None), ["worker-2=100 "]);
+    assert_eq!(weights(&facts, CheckKind::None), ["worker-2=100"]);
 }
 
 /// Compares the generated file with the golden one. `GOLDEN=write` writes it.
