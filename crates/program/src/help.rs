@@ -5,11 +5,14 @@ use clap::{Arg, Command};
 /// Neither text is wider than this, which leaves a terminal of 80 columns a margin.
 const WIDTH: usize = 78;
 
-/// Returns the command with its texts for a terminal. `-h` is a screen: it has only the settings of this list (all if it
-/// is empty), each with its first sentence.
+/// Returns the command with its texts for a terminal. `-h` is a screen: it has only the settings of this list (those
+/// without a heading if it is empty), each with its first sentence.
 pub(crate) fn for_terminal(command: Command, usual: &[&str], is_short: bool) -> Command {
     let command = command.term_width(WIDTH).mut_args(|arg| {
-        let is_usual = usual.is_empty() || usual.contains(&arg.get_id().as_str());
+        let is_usual = match usual {
+            [] => arg.get_help_heading().is_none(),
+            _ => usual.contains(&arg.get_id().as_str()),
+        };
         let arg = with_sentences(arg).hide_env(is_short);
         if arg.get_long().is_some_and(|name| matches!(name, "help" | "version")) || is_usual {
             arg

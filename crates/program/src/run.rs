@@ -21,7 +21,7 @@ pub trait Program: Parser {
     /// The validated settings.
     type Setup;
 
-    /// The settings that `-h` shows, by their names in the parser; all if it is empty.
+    /// The settings that `-h` shows, by their names in the parser; those without a heading if it is empty.
     const USUAL: &'static [&'static str] = &[];
 
     /// Returns the exit code for a wrong setting.

@@ -25,6 +25,9 @@ impl Program for Args {
     /// The work, with sound settings.
     type Setup = Box<dyn FnOnce() -> ExitCode>;
 
+    const USUAL: &'static [&'static str] =
+        &["hold", "max_hold", "evict_when", "drain_on", "client_ca_file", "listen"];
+
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
     }

@@ -25,6 +25,17 @@ use tokio::sync::watch::channel;
 impl Program for Args {
     type Setup = Self;
 
+    const USUAL: &'static [&'static str] = &[
+        "config",
+        "template",
+        "master_socket",
+        "bind",
+        "forward",
+        "node_selector",
+        "publish_status",
+        "explain",
+    ];
+
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
     }
