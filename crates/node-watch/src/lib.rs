@@ -3,7 +3,7 @@
 //! One follower watches the Node, one the Lease, whose renewals are a heartbeat without requests, and one the
 //! `EndpointSlices` of each watched Service. A state machine (`freshness`) without clock and network decides
 //! what counts as proof of a current cache, and how to act without proof. Its driver queries the API server
-//! for it. The results go to the [`Board`] as facts.
+//! for it. The results go to the `Board` as facts.
 
 mod cordon_judge;
 mod driver;
