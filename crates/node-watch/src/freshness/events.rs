@@ -80,6 +80,8 @@ impl FreshnessMonitor {
                 self.node_proved = self.node_proved.max(Some(date));
                 self.prove_services(date, Some(connection), false);
                 self.actions.push(Action::Prove(date));
+                // The API server works again: the next failure is the first of another outage.
+                self.check.failing = false;
                 // The next one comes too late to count. With this one there is the most time for the check.
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {

@@ -253,22 +253,32 @@ fn new_connections_are_tried_ever_more_rarely() {
     assert!(gaps.iter().all(|gap| *gap <= 60), "{gaps:?}");
 }
 
-/// A list may end an outage as well as an answer.
+/// A list and a renewal end an outage as well as an answer.
 #[test]
-fn after_a_list_the_next_failure_is_a_first_one() {
-    let mut scenario = Scenario::watching();
-    for _ in 0..4 {
-        scenario.asks();
+fn after_a_list_or_a_renewal_the_next_failure_is_a_first_one() {
+    let listed = |scenario: &mut Scenario| {
+        for _ in 0..4 {
+            scenario.asks();
+        }
+        scenario.step(Input::Closed(SERVICE));
+        scenario.lists(Stream::Node, 1);
+        scenario.step(Input::Accepted(Stream::Node, here()));
+    };
+    let renewed = |scenario: &mut Scenario| {
+        let (number, _) = scenario.asks();
+        scenario.step(Input::Unanswered { number, refusal: Refusal::Answered { retry_after: None } });
+        scenario.renewal(Duration::ZERO);
+    };
+    for end in [listed as fn(&mut Scenario), renewed] {
+        let mut scenario = Scenario::watching();
+        end(&mut scenario);
+        let (_, is_new) = scenario.asks();
+        let first = scenario.now;
+        assert!(!is_new && scenario.age() < STALE_AFTER);
+        let (_, is_new) = scenario.asks();
+        assert!(is_new);
+        assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
     }
-    scenario.step(Input::Closed(SERVICE));
-    scenario.lists(Stream::Node, 1);
-    scenario.step(Input::Accepted(Stream::Node, here()));
-    let (_, is_new) = scenario.asks();
-    let first = scenario.now;
-    assert!(!is_new && scenario.age() < STALE_AFTER);
-    let (_, is_new) = scenario.asks();
-    assert!(is_new);
-    assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
 }
 
 #[test]
