@@ -71,6 +71,7 @@ impl NodeWatch {
     /// connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let driver = Arc::new(Driver::new(self.clone()));
+        let _closing = Closing(driver.clone());
         let first_list = FirstList::new(startup.clone());
         let no_client = || {
             startup.send_if_modified(|at| {
@@ -92,5 +93,14 @@ impl NodeWatch {
         let node = follow::node(&driver, no_client, first_list, cordons);
         // Biased: the order in which the streams are polled does not depend on how often they were.
         tokio::join!(biased; node, lease, drive, judge, join_all(services));
+    }
+}
+
+/// Closes every connection when the loops end.
+struct Closing(Arc<Driver>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.link.close();
     }
 }

@@ -61,6 +61,13 @@ impl Link {
         self.in_use.subscribe()
     }
 
+    /// Drops all clients. Each of them observes for the driver, which owns this link: they would keep each other.
+    pub(crate) fn close(&self) {
+        self.in_use.send_replace(None);
+        let unused = std::mem::take(&mut *self.state());
+        drop(unused);
+    }
+
     // === The Node's sessions ===
 
     /// Returns the client of the Node's next session. The last one is kept for as long as its server answers, even

@@ -124,6 +124,14 @@ async fn lists_and_checks_are_consistent_reads() {
     assert!(!check.query().contains("resourceVersion"), "{}", check.uri);
 }
 
+#[tokio::test(start_paused = true)]
+async fn loops_that_end_keep_no_client_and_so_no_connection() {
+    let (node_watch, _) = watched_for(14, 200, Duration::ZERO).await;
+    // kube's client has a task of its own, which ends with its last handle.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(Arc::strong_count(&node_watch.board), 1);
+}
+
 /// A list of one is as good an answer. The agent sends it as soon as a get was forbidden.
 #[tokio::test(start_paused = true)]
 async fn a_role_without_get_is_no_reason_to_be_stale() {
