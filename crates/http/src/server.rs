@@ -111,13 +111,11 @@ impl<P: Protocol> Server<P> {
         loop {
             let mut burst = Burst { is_full: accepted.len() == self.limits.burst(), ..Burst::default() };
             while let Some((socket, address)) = accepted.pop_front() {
-                if let Some(client) = self.admission.admit(&socket, address)
-                    && let Some(slot) = self.connections.enter(client, &mut burst).await
-                {
-                    self.serve(socket, client, slot);
-                } else {
+                let Some(client) = self.admission.admit(&socket, address) else { continue };
+                match self.connections.enter(client, &mut burst).await {
+                    Some(slot) => self.serve(socket, client, slot),
                     // A reset: no state of the kernel is left, and the client's next packets cost nothing.
-                    let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+                    None => drop(set_socket_linger(&socket, Some(Duration::ZERO))),
                 }
             }
             if let Some(Err(error)) = next {
