@@ -71,7 +71,13 @@ impl Limits {
                 "the limit of file descriptors allows fewer connections"
             );
         }
-        Self { connections, ..self }
+        self.lowered_to(connections)
+    }
+
+    /// Returns limits for fewer connections; known clients keep their share of the places.
+    fn lowered_to(self, connections: usize) -> Self {
+        let known = self.known.map(|known| known * connections / self.connections.max(1));
+        Self { connections, known, ..self }
     }
 
     /// Returns the number of connections that are accepted together.
@@ -91,5 +97,20 @@ impl Limits {
     pub(crate) fn sweep_every(&self) -> Duration {
         let shortest = self.header_timeout.min(self.write_timeout).min(self.idle_timeout);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_few_descriptors_strangers_keep_their_share_beside_known_clients() {
+        let limits = Limits { connections: 1024, known: Some(704), ..Limits::default() };
+        let places = |limits: Limits| [limits.places(true), limits.places(false)];
+        assert_eq!(places(limits.lowered_to(1024)), [704, 192]);
+        assert_eq!(places(limits.lowered_to(298)), [204, 20]);
+        assert_eq!(places(limits.lowered_to(1)), [1, 1]);
+        assert_eq!(places(Limits::default().lowered_to(64)), [24, 24]);
     }
 }

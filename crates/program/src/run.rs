@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 /// The most variables that no setting reads and that the log names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// A program: its command line, and what it does.
 pub trait Program: Parser {
@@ -52,7 +52,7 @@ fn start<P: Program>() -> Result<ExitCode, ExitCode> {
     if let Some(log) = log {
         log.start();
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for variable in variables::unread(&P::command(), variables.collect()).iter().take(MOST_NAMED) {
+        for variable in variables::unread(&P::command(), variables.collect()).iter().take(MAX_NAMED) {
             tracing::warn!(variable = sanitize(variable), "no setting reads this variable; see --help");
         }
     }

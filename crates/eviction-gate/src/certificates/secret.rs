@@ -5,7 +5,7 @@
 //
 // - The Secret decides: a certificate that is not in it is never served.
 // - The bundle gets the CAs of the Secret and of the certificate that is served, and keeps those that it has.
-// - A new certificate is served only after the bundle has had its CA for a while (`super::Keeper`).
+// - A new certificate is served only after the bundle has had its CA for a while (`keeper.rs`).
 
 use super::issue::issue;
 use super::pair::{ClientCas, Pair, cas_of};

@@ -56,7 +56,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
     let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
-    let may_begin_together = args.dry_run == DryRun::None && args.min_ready == 0;
+    let may_begin_together = nodes.len() > 1 && args.dry_run == DryRun::None && args.min_ready == 0;
     let at_once = if may_begin_together && share_budget(agents, &nodes).await { AT_ONCE } else { 1 };
     let drains = nodes.iter().map(|node| drain_one(agents, args, &kubectl, &node.name));
     let mut ends = stream::iter(drains).buffer_unordered(at_once);
@@ -81,7 +81,7 @@ async fn share_budget(agents: &Agents, nodes: &[FleetNode]) -> bool {
             return false;
         }
     }
-    nodes.len() > 1
+    true
 }
 
 /// Drains a node, and returns the exit code.

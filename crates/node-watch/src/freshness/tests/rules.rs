@@ -217,15 +217,21 @@ fn a_clock_that_is_set_makes_no_lease_count_for_more() {
     assert_eq!(scenario.age(), Duration::ZERO);
 }
 
-#[test]
-fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_not() {
-    let mut scenario = Scenario::watching();
+/// Lets the next check go without an answer. Returns its time; the next one follows at once on a new connection.
+fn first_failure(scenario: &mut Scenario) -> Moment {
     let (_, is_new) = scenario.asks();
     let first = scenario.now;
     assert!(!is_new && scenario.age() < STALE_AFTER);
     let (_, is_new) = scenario.asks();
     assert!(is_new);
     assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+    first
+}
+
+#[test]
+fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_not() {
+    let mut scenario = Scenario::watching();
+    let first = first_failure(&mut scenario);
     let second = scenario.now;
     let (_, is_new) = scenario.asks();
     assert!(!is_new);
@@ -272,12 +278,7 @@ fn after_a_list_or_a_renewal_the_next_failure_is_a_first_one() {
     for end in [listed as fn(&mut Scenario), renewed] {
         let mut scenario = Scenario::watching();
         end(&mut scenario);
-        let (_, is_new) = scenario.asks();
-        let first = scenario.now;
-        assert!(!is_new && scenario.age() < STALE_AFTER);
-        let (_, is_new) = scenario.asks();
-        assert!(is_new);
-        assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+        first_failure(&mut scenario);
     }
 }
 
