@@ -141,7 +141,7 @@ mod tests {
         let line =
             |key, known| format!("{key}: there is no such parameter; use {known}=, as in /health?{known}=…");
         for (key, known) in
-            [("checks", "check"), ("Check", "check"), ("DRAIN", "drain"), ("excludeds", "excluded")]
+            [("checks", "check"), ("Check", "check"), ("DRAIN", "drain"), ("EXCLUDED", "excluded")]
         {
             assert_eq!(parse(&format!("x=1&{key}=kubelet")), Err(line(key, known)));
         }

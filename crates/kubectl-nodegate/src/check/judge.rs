@@ -148,7 +148,7 @@ impl Findings {
                 let others_are_reached = setup.nodes.iter().any(|node| node.row.is_direct());
                 let level = if is_asked && !others_are_reached { Level::Note } else { Level::ToDo };
                 let what = format!(
-                    "its port does not answer this machine ({}); its agent answers through the API server",
+                    "its agent is not reached at the node's address ({}), only through the API server",
                     error.short
                 );
                 let todo = "let the load balancers through to port 25001 of the node: firewall, host endpoint or network policy";

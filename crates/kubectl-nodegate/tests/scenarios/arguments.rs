@@ -107,7 +107,7 @@ fn mistakes_in_a_kubeconfig_are_named() {
 #[test]
 fn a_mistyped_command_is_named() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    for (word, meant) in [("drian", "drain"), ("chek", "check"), ("version", "--version"), ("help", "--help")]
+    for (word, meant) in [("drian", "drain"), ("waits", "wait"), ("version", "--version"), ("help", "--help")]
     {
         let said = lab.run(&[word]);
         let line = format!(

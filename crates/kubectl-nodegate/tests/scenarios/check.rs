@@ -101,7 +101,7 @@ fn what_is_wrong_comes_first_with_what_to_do() {
     lab.crowd.now("b", says(&ready("b")));
     lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
     let said = lab.run(&["check"]);
-    finds(&said, 1, "to do      b: its port does not answer this machine (");
+    finds(&said, 1, "to do      b: its agent is not reached at the node's address (");
     assert!(first(&said).contains("; let the load balancers through to port 25001"), "{said:#?}");
     // Nothing answers at all.
     lab.sim.delete("pods", "nodegate", "nodegate-b");
