@@ -106,6 +106,7 @@ fn the_status_identifies_the_node_and_the_agent_process() {
 
     assert!(cluster.sim.delete_node(NODE));
     agent.wait_reason("NodeNotFound");
+    until("the warning", || (agent.logged("the cluster has no Node of this name") == 1).then_some(()));
     assert_eq!(agent.get("/status.json").json().get("uid"), None, "there is no Node");
     cluster.sim.add_node(NODE);
     until("the new Node", || (agent.get("/status.json").json()["uid"] == *uid()).then_some(()));

@@ -21,6 +21,7 @@ pub(crate) async fn run(
     mut open: Receiver<bool>,
 ) {
     let (mut stale, mut cut_off, mut pending, mut kept) = <(Episode, Episode, Episode, Episode)>::default();
+    let mut absent = Episode::default();
     let wake = Arc::new(Notify::new());
     let on_pending = wake.clone();
     let _ = board.on_pending.set(Box::new(move |()| on_pending.notify_one()));
@@ -39,6 +40,7 @@ pub(crate) async fn run(
             log_cut_off(&board, &mut cut_off, now);
             log_pending(&board, &mut pending, now);
             log_kept(&board, &mut kept, now);
+            log_absent(&board, &mut absent, now);
             log_unreachable(&board, &mut unreachable, now);
         }
         let look_often = stale.is_on() || cut_off.is_on() || pending.is_on();
@@ -119,6 +121,18 @@ fn log_kept(board: &Board, episode: &mut Episode, now: Moment) {
     observe(episode, kept.is_some(), now, warn, |kept_for_s| {
         tracing::info!(kept_for_s, "the node is no longer kept in the pool");
     });
+}
+
+/// Logs that the API server has no Node of this name.
+fn log_absent(board: &Board, episode: &mut Episode, now: Moment) {
+    let is_absent = board.published().state.node.exists() == Some(false);
+    let warn = || {
+        tracing::warn!(
+            node = board.node_name(),
+            "the cluster has no Node of this name; answering not-ready. Is --node-name (NODE_NAME) right?"
+        );
+    };
+    observe(episode, is_absent, now, warn, |absent_for_s| tracing::info!(absent_for_s, "the Node is there"));
 }
 
 /// Logs that the kubelet's port can't be reached on a node that is Ready, once for as long as it lasts.

@@ -24,6 +24,7 @@ pub struct GateMetrics {
     rejected: Counters<1>,
     lookups: Counters<1>,
     hold: Histogram,
+    pub(crate) held_pods: Gauge,
     pub(crate) self_check: Gauge,
     pub(crate) certificate_expiry: Gauge,
 }
@@ -36,6 +37,7 @@ impl Default for GateMetrics {
             rejected: Family::default(),
             lookups: Family::default(),
             hold: Histogram::new(HOLDS),
+            held_pods: Gauge::default(),
             self_check: Gauge::default(),
             certificate_expiry: Gauge::default(),
         };
@@ -67,6 +69,8 @@ impl GateMetrics {
         let help =
             "Time from the first refused eviction of a pod to the allowed one, as one replica saw both";
         all.register_with_unit("hold", help, Unit::Seconds, self.hold.clone());
+        let help = "Pods whose eviction this replica has refused within the last 30 s";
+        all.register("held_pods", help, self.held_pods.clone());
         let help = "1 while self-checks come back as reviews, 0 if evictions go by unheld or no self-check has come back for three minutes";
         all.register("self_check_passed", help, self.self_check.clone());
         let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";

@@ -8,14 +8,14 @@ use nodegate_program::{UNKNOWN, with_causes};
 pub(crate) struct Error {
     pub(crate) why: String,
     pub(crate) code: u8,
-    /// Whether the API server has answered that it rejected the request.
-    pub(crate) is_refusal: bool,
+    /// The HTTP status with which the API server has rejected the request.
+    pub(crate) rejected: Option<u16>,
 }
 
 /// Converts the reason why it is unknown whether a command could do its work.
 impl From<String> for Error {
     fn from(why: String) -> Self {
-        Self { why, code: UNKNOWN, is_refusal: false }
+        Self { why, code: UNKNOWN, rejected: None }
     }
 }
 
@@ -38,8 +38,11 @@ impl Error {
     pub(crate) fn of_request(what: &str, cluster: &str, error: &kube::Error) -> Self {
         let place =
             if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
-        let is_refusal = matches!(error, kube::Error::Api(status) if status.code < 500);
-        Self { is_refusal, ..Self::from(format!("{what}: {place}{}", explained(error))) }
+        let rejected = match error {
+            kube::Error::Api(status) if status.code < 500 => Some(status.code),
+            _ => None,
+        };
+        Self { rejected, ..Self::from(format!("{what}: {place}{}", explained(error))) }
     }
 }
 

@@ -7,10 +7,13 @@
 
 mod agents;
 mod args;
+mod check;
 mod cluster;
+mod complete;
 mod drain;
 mod error;
 mod fleet;
+mod gate;
 mod platform;
 mod wait_for_nodes;
 
@@ -53,11 +56,27 @@ impl Program for Args {
     }
 }
 
+/// Answers `kubectl_complete-nodegate`, which asks with `__complete` as the first word; `None` for all else.
+pub fn completed() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if words.next()? != "__complete" {
+        return None;
+    }
+    let words: Vec<String> = words.collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let lines = runtime.block_on(complete::run(&words));
+    runtime.shutdown_background();
+    // Ignores a closed stdout.
+    let _ = nodegate_agent_client::Console::write(&lines);
+    Some(ExitCode::SUCCESS)
+}
+
 async fn done(args: Args) -> Result<u8, Error> {
     let Args { command, fleet, cluster } = args;
     match command {
         None => fleet::run(&agents(&cluster).await?, &fleet).await,
         Some(Command::Wait(args)) => wait_for_nodes::run(&agents(&args.cluster).await?, &args).await,
+        Some(Command::Check(args)) => Box::pin(check::run(agents(&args.cluster).await?, &args)).await,
         Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Uncordon(args)) => wait_for_nodes::uncordon(&agents(&args.cluster).await?, &args).await,
     }

@@ -31,8 +31,9 @@ pub enum CheckRef {
 }
 
 impl Query {
-    /// Parses the part of the request target behind `?`. Unknown parameters are ignored. The error is the text of
-    /// a 400.
+    /// Parses the part of the request target behind `?`. Unknown parameters are ignored, except those that are a known
+    /// one with a slip: without its check, the answer would be that of another question. The error is the text of a
+    /// 400.
     pub fn parse(raw: &str, catalog: &Catalog) -> Result<Self, String> {
         if raw.len() > MAX_QUERY {
             return Err(format!("the query is longer than {MAX_QUERY} bytes"));
@@ -45,7 +46,9 @@ impl Query {
                 "drain" => query.drain = Some(parse_drain(value)?),
                 "excluded" if value == "200" => query.excluded = true,
                 "excluded" => return Err("excluded: takes 200".to_owned()),
-                _ => {}
+                _ => known_as(key).map_or(Ok(()), |known| {
+                    Err(format!("{key}: there is no such parameter; use {known}=, as in /health?{known}=…"))
+                })?,
             }
         }
         Ok(query)
@@ -84,6 +87,12 @@ pub(crate) fn known(checks: &[CheckRef]) -> impl Iterator<Item = CheckId> + '_ {
         CheckRef::Known(id) => Some(*id),
         CheckRef::Unknown(_) => None,
     })
+}
+
+/// Returns the parameter that a key with other letters, or in the plural, was meant for.
+fn known_as(key: &str) -> Option<&'static str> {
+    let stem = key.strip_suffix(['s', 'S']).unwrap_or(key);
+    ["check", "drain", "excluded"].into_iter().find(|known| stem.eq_ignore_ascii_case(known))
 }
 
 fn parse_drain(value: &str) -> Result<u16, String> {
@@ -125,6 +134,18 @@ mod tests {
         let query = parse("check=bogus,%zz,%FF").unwrap();
         let unknown = ["bogus", "%zz", "\u{fffd}"].map(|name| CheckRef::Unknown(name.to_owned()));
         assert_eq!(query.checks, unknown);
+    }
+
+    #[test]
+    fn a_slip_in_a_key_is_an_error() {
+        let line =
+            |key, known| format!("{key}: there is no such parameter; use {known}=, as in /health?{known}=…");
+        for (key, known) in
+            [("checks", "check"), ("Check", "check"), ("DRAIN", "drain"), ("EXCLUDED", "excluded")]
+        {
+            assert_eq!(parse(&format!("x=1&{key}=kubelet")), Err(line(key, known)));
+        }
+        assert_eq!(parse("s=1&S&checked=2&_=3"), Ok(Query::default()));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 const MOST: usize = 8192;
 /// The time without a review after which a pod is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+/// The time without a review after which a pod no longer counts as held: drainers ask again every 5 to 20 s.
+const HELD_LATELY: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct Drains {
@@ -125,6 +127,12 @@ impl Drains {
         }
         pods.insert(pod.to_owned(), HeldPod { first: now, last: now });
         true
+    }
+
+    /// Returns the number of pods whose eviction was refused lately. A drainer that still waits has asked again.
+    pub(crate) fn held_pods(&self, now: Instant) -> usize {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.values().filter(|held| now.saturating_duration_since(held.last) < HELD_LATELY).count()
     }
 
     /// Returns how long this replica held the pod, or `None` if it did not.

@@ -169,6 +169,7 @@ impl Gate {
     pub(crate) async fn recheck_drains(&self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
+            self.count_held();
             for (key, name) in self.drains.nodes() {
                 let is_over = match self.node(&name, Instant::now()).await {
                     Ok(Some(node)) => node.key() != key || !node.is_draining,
@@ -242,6 +243,11 @@ impl Gate {
         reply
     }
 
+    fn count_held(&self) {
+        let held = self.drains.held_pods(nodegate_clock::now());
+        self.metrics.held_pods.set(i64::try_from(held).unwrap_or(i64::MAX));
+    }
+
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
     fn note(&self, review: &EvictionReview, found: &DrainingPod, decision: &Decision) {
         let now = nodegate_clock::now();
@@ -249,12 +255,14 @@ impl Gate {
         let (message, node) = (&decision.message, &found.node.identity.name);
         if !decision.answer.is_allowed() {
             if self.drains.held(&found.pod.uid, now) {
+                self.count_held();
                 tracing::info!(namespace, pod, node, why, message, "holding an eviction");
             }
             return;
         }
         if let Some(held) = self.drains.let_go(&found.pod.uid, now) {
             self.metrics.held(held);
+            self.count_held();
             let held_ms = millis(held);
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }

@@ -28,12 +28,14 @@ fn an_eviction_waits_for_the_acknowledgement() {
     denied(&first, "1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health");
     assert_eq!(first.retry_after.as_deref(), Some("1"));
     gate.wait_for("holding an eviction");
+    assert_eq!(gate.metric("nodegate_gate_held_pods"), 1);
     assert!(lab.sim().get("pods", "default", "p").is_some());
     lab.agent_says(|said| said["acknowledged"] = json!(true));
     allowed(&lab.evict("p"));
     gate.wait_for("a held eviction goes on");
     gate.wait_for_reviews("allowed", "acknowledged", 1);
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 1);
+    assert_eq!(gate.metric("nodegate_gate_held_pods"), 0);
     // Back in the pool: the next drain must be acknowledged again.
     lab.sim().uncordon(NODE);
     lab.pod("q");

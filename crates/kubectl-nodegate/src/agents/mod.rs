@@ -19,6 +19,8 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+/// The label of the agents' pods in the manifests.
+const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
 /// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
 const AT_ONCE: usize = 256;
 /// The time that an agent may take before the plugin also queries it through the API server.
@@ -30,8 +32,8 @@ pub(crate) struct Agents {
     pub(crate) cluster: Cluster,
     pods: Pods,
     port: u16,
-    via: Via,
-    timeout: Duration,
+    pub(crate) via: Via,
+    pub(crate) timeout: Duration,
 }
 
 pub(crate) struct AgentAnswer {
@@ -102,7 +104,7 @@ impl NoAgentAnswer {
     }
 
     /// Adds the error of the other way.
-    fn and(self, proxied: &Self) -> Self {
+    pub(crate) fn and(self, proxied: &Self) -> Self {
         Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
     }
 }
@@ -218,7 +220,7 @@ impl Agents {
             let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
             return Err(NoAgentAnswer::new("no agent", detail));
         };
-        let reply = self.cluster.ask_pod(pod, self.port, query.path).await;
+        let reply = self.cluster.ask_pod(&self.cluster.namespace, pod, self.port, query.path).await;
         let reply = reply.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         if let Some(refusal) = refusal(&reply) {
             return Err(NoAgentAnswer::new("no way to it", refusal));
@@ -248,7 +250,9 @@ impl Pods {
             let kept = last.take().filter(|(began, _)| began.elapsed() < KEPT);
             last.insert(kept.unwrap_or_else(|| (Instant::now(), Arc::default()))).1.clone()
         };
-        let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.why) });
+        let listed = list.get_or_init(|| async {
+            cluster.pods(&cluster.namespace, AGENT_LABEL).await.map_err(|error| error.why)
+        });
         listed.await.clone()
     }
 }

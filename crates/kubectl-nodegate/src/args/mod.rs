@@ -6,7 +6,7 @@ mod drain_args;
 pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
 pub(crate) use drain_args::{DrainArgs, DryRun};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use nodegate_agent_client::WaitTimeout;
 use nodegate_program::{Mistakes, choice, is_object_name};
 
@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// kubectl
     #[command(after_long_help = include_str!("help/drain.txt"))]
     Drain(DrainArgs),
+    /// Checks a whole setup before the day it counts: agents, load balancers, gate, Services, alerts
+    #[command(after_long_help = include_str!("help/check.txt"))]
+    Check(CheckArgs),
     /// Brings nodes back, and waits until every balancer has acknowledged
     #[command(after_long_help = include_str!("help/uncordon.txt"))]
     Uncordon(UncordonArgs),
@@ -106,12 +109,50 @@ pub(crate) struct UncordonArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Nodes to check; all if none is named
+    #[arg(value_name = "NODE")]
+    pub(crate) nodes: Vec<String>,
+
+    /// Rehearses a drain of the named nodes, one after the other: cordons, waits until every balancer has
+    /// acknowledged, uncordons, and waits for the return. Evicts no pod
+    #[arg(long, requires = "nodes", conflicts_with = "output")]
+    pub(crate) rehearse: bool,
+
+    /// Format of the findings: a line for each, or data for programs
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    #[arg(value_parser = choice(&[("text", CheckOutput::Text), ("json", CheckOutput::Json)]))]
+    pub(crate) output: CheckOutput,
+
+    #[command(flatten)]
+    pub(crate) timeout: WaitTimeout,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckOutput {
+    Text,
+    Json,
+}
+
 impl Args {
+    /// Returns the command or the flag that a word may have been meant for.
+    pub(crate) fn command_like(word: &str) -> Option<String> {
+        let root = Self::command();
+        let commands = root.get_subcommands().map(|command| command.get_name().to_owned());
+        let flags = ["version", "help"].map(|flag| format!("--{flag}"));
+        let distance = |like: &str| strsim::osa_distance(word, like.trim_start_matches('-'));
+        commands.chain(flags).find(|like| distance(like) <= 2)
+    }
+
     /// Checks the rules that the parser does not check.
     pub(crate) fn check(&self, wrong: &mut Mistakes) {
         let (nodes, cluster) = match &self.command {
             None => (&self.fleet.nodes, &self.cluster),
             Some(Command::Wait(args)) => (&args.nodes, &args.cluster),
+            Some(Command::Check(args)) => (&args.nodes, &args.cluster),
             Some(Command::Drain(args)) => (&args.nodes, &args.cluster),
             Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
         };

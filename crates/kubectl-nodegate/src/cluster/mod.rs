@@ -13,7 +13,8 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
-use kube::{Client, ResourceExt};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Client, Resource, ResourceExt};
 use nodegate_agent_client::{AgentReply, MOST, NodeIdentity, agent_addresses};
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
@@ -28,8 +29,6 @@ const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page, as in kubectl.
 const PAGE: u32 = 500;
 const BY_NAME_AT_ONCE: usize = 16;
-/// The label of the agents' pods in the manifests.
-const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
 /// The label that kubeadm and Talos put on control-plane nodes.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
@@ -80,12 +79,39 @@ impl Cluster {
     }
 
     pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, Error> {
-        let api: Api<NodeObject> = Api::all(self.client.clone());
-        let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
-        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node));
-        self.pages("can't list Nodes", &api, page, keep).await?;
+        let listed =
+            self.all("can't list Nodes", selector, |node: NodeObject| nodes.push(FleetNode::of(&node)));
+        listed.await.map_err(|error| {
+            let hint =
+                "each agent answers without the API server: curl http://<the node's address>:25001/health";
+            let hint = if error.rejected.is_none() { format!("; {hint}") } else { String::new() };
+            Error { why: error.why + &hint, ..error }
+        })?;
         Ok(nodes)
+    }
+
+    /// Lists the objects of a kind in all namespaces, and passes each to `keep`.
+    pub(crate) async fn all<T>(
+        &self,
+        what: &str,
+        selector: Option<&str>,
+        keep: impl FnMut(T),
+    ) -> Result<(), Error>
+    where
+        T: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()>,
+    {
+        let labels = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
+        self.pages(what, &Api::all(self.client.clone()), labels, keep).await
+    }
+
+    /// Returns the number of objects of a kind that may not exist here, with these labels.
+    pub(crate) async fn count(&self, kind: &ApiResource, labels: &str) -> Result<usize, Error> {
+        let mut count = 0;
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
+        let what = format!("can't list {}", kind.plural);
+        self.pages(&what, &api, ListParams::default().labels(labels), |_| count += 1).await?;
+        Ok(count)
     }
 
     /// Returns these Nodes, with a mark on those that do not exist.
@@ -104,9 +130,13 @@ impl Cluster {
         })
     }
 
-    /// Returns the agents' pods by the names of their nodes.
-    pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+    /// Returns the pods with these labels by the names of their nodes.
+    pub(crate) async fn pods(
+        &self,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut pods = BTreeMap::new();
         // Two agents on a node share one port; a running pod is the better way to it.
         let keep = |pod: Pod| {
@@ -117,8 +147,8 @@ impl Cluster {
                 pods.insert(node, pod.name_any());
             }
         };
-        let what = format!("can't list Pods in {}", self.namespace);
-        self.pages(&what, &api, ListParams::default().labels(AGENT_LABEL), keep).await?;
+        let what = format!("can't list Pods in {namespace}");
+        self.pages(&what, &api, ListParams::default().labels(labels), keep).await?;
         Ok(pods)
     }
 
@@ -133,8 +163,14 @@ impl Cluster {
     }
 
     /// Sends a request to a port of a pod through the API server.
-    pub(crate) async fn ask_pod(&self, pod: &str, port: u16, path: &str) -> Result<AgentReply, String> {
-        let path = format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy{path}", self.namespace);
+    pub(crate) async fn ask_pod(
+        &self,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+        path: &str,
+    ) -> Result<AgentReply, String> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();

@@ -2,7 +2,7 @@
 //! drain budget all nodes begin at once, and the budget decides whose turn it is; else one goes after the other.
 
 mod kubectl;
-mod preflight;
+pub(crate) mod preflight;
 
 use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
@@ -144,7 +144,7 @@ impl Drain<'_> {
     }
 
     async fn preflight(&self) -> Result<Preflight, Error> {
-        let preflight = preflight::check(self.agents, self.args, self.node).await?;
+        let preflight = preflight::check(self.agents, self.args.goal, self.args.min_ready, self.node).await?;
         for warning in &preflight.warnings {
             self.steps.line(&format!("warning: {warning}"));
         }
@@ -170,7 +170,7 @@ impl Drain<'_> {
 
     /// Checks --min-ready once more: other nodes may have left during the wait. If too few are left, the node returns.
     async fn while_others_are_ready(&self) -> Result<(), Error> {
-        let Err(stopped) = preflight::enough_others(self.agents, self.args, self.node).await else {
+        let Err(stopped) = preflight::enough_others(self.agents, self.args.min_ready, self.node).await else {
             return Ok(());
         };
         if !self.node.unschedulable {
@@ -201,7 +201,7 @@ impl Drain<'_> {
             self.left.set(Left::Cordoning);
             let done = self.agents.cluster.set_unschedulable(&self.node.name, true).await;
             done.map_err(|error| {
-                if error.is_refusal {
+                if error.rejected.is_some() {
                     self.left.set(Left::Untouched);
                 }
                 error.into_failure()

@@ -1,27 +1,31 @@
 //! Checks that a node may be taken out, before `drain` changes anything.
 
 use crate::agents::{AgentAnswer, Agents};
-use crate::args::DrainArgs;
 use crate::cluster::FleetNode;
 use crate::error::Error;
 use crate::fleet;
 use nodegate_agent_api::Goal;
 use nodegate_readiness::Age;
 
-pub(super) struct Preflight {
-    pub(super) warnings: Vec<String>,
+pub(crate) struct Preflight {
+    pub(crate) warnings: Vec<String>,
     answer: AgentAnswer,
 }
 
 /// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
 /// agent is identified before anything is changed.
-pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &FleetNode) -> Result<Preflight, Error> {
+pub(crate) async fn check(
+    agents: &Agents,
+    goal: Goal,
+    min_ready: usize,
+    node: &FleetNode,
+) -> Result<Preflight, Error> {
     let answer = agents.ask(node).await.map_err(|error| {
         let what = "its agent does not answer, so it is unknown which balancers have acknowledged the drain";
         Error::from(format!("{what}: {}", error.detail))
     })?;
-    can_be_known(&answer, args)?;
-    let (ready, others) = enough_others(agents, args, node).await?;
+    can_be_known(&answer, goal)?;
+    let (ready, others) = enough_others(agents, min_ready, node).await?;
     let alone = "no other node is Ready: it is the last one that gets new traffic";
     let by_label = "all nodes that are left are out by the label node.kubernetes.io/exclude-from-external-load-balancers: \
                     where balancers have a pool of last resort, it alone gets new traffic";
@@ -37,21 +41,21 @@ pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &FleetNode) -
 /// Returns the number of other nodes that are Ready, and the rows of all others; fails if too few are Ready.
 pub(super) async fn enough_others(
     agents: &Agents,
-    args: &DrainArgs,
+    min_ready: usize,
     node: &FleetNode,
 ) -> Result<(usize, Vec<fleet::Row>), Error> {
     let others = others(agents, node).await?;
     let ready = others.iter().filter(|row| row.is_surely_ready()).count();
-    if ready >= args.min_ready {
+    if ready >= min_ready {
         return Ok((ready, others));
     }
-    let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
-    Err(Error::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")))
+    let are = if ready == 1 { "node is" } else { "nodes are" };
+    Err(Error::failed(format!("refused: {ready} other {are} Ready, --min-ready={min_ready}")))
 }
 
 /// Rejects a drain whose acknowledgement can never be known; waiting for it would leave the node cordoned
 /// without a result.
-fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), Error> {
+fn can_be_known(answer: &AgentAnswer, goal: Goal) -> Result<(), Error> {
     let drain = &answer.said.status.drain;
     let unknown = |why: &str| Error::from(format!("not known whether balancers would acknowledge: {why}"));
     match drain.not_known_code.as_deref() {
@@ -69,7 +73,7 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), Error> {
         _ => {}
     }
     let counts = drain.traffic.is_some();
-    if args.goal == Goal::Released && !counts {
+    if goal == Goal::Released && !counts {
         let why = "its agent has no --traffic-port: it can't be known whether a session is left";
         return Err(Error::from(why.to_owned()));
     }

@@ -2,11 +2,12 @@
 
 use super::row::Row;
 use crate::agents::Way;
+use crate::gate::Gate;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
 /// Returns the whole fleet.
-pub(super) fn document(rows: &[Row]) -> Value {
+pub(super) fn document(rows: &[Row], gate: Option<&Gate>) -> Value {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     json!({
         "nodes": rows.iter().map(row).collect::<Vec<_>>(),
@@ -15,6 +16,7 @@ pub(super) fn document(rows: &[Row]) -> Value {
         "not_ready": count(Some(Verdict::NotReady)),
         "unknown": count(None),
         "out_by_design": rows.iter().filter(|row| row.is_out_by_design()).count(),
+        "eviction_gate": gate,
     })
 }
 

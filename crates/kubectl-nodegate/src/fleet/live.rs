@@ -9,6 +9,7 @@ use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::cluster::FleetNode;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::platform;
 use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
@@ -24,6 +25,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The interval of lists of Nodes, which change rarely and are long.
 const NODES_EVERY: Duration = Duration::from_secs(30);
 
+/// The interval of looks at the eviction gate.
+const GATE_EVERY: Duration = Duration::from_secs(10);
+
 /// The escape code that moves the cursor to the top left.
 const HOME: &str = "\u{1b}[H";
 const TO_END_OF_LINE: &str = "\u{1b}[K";
@@ -36,13 +40,18 @@ const WRAP: &str = "\u{1b}[?7h";
 struct Listed {
     nodes: Vec<FleetNode>,
     at: Instant,
+    gate: Option<Gate>,
+    gate_at: Instant,
     /// The error of the last attempt, if the list is old.
     error: Option<Error>,
 }
 
 /// Runs until it is interrupted or stdout is closed; returns the exit code of the last update.
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
-    let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
+    let (nodes, gate) = (nodes(agents, args).await?, Gate::glance(agents).await);
+    let (at, gate_at) = (Instant::now(), Instant::now());
+    let mut listed = Listed { nodes, at, gate, gate_at, error: None };
+    let mut last_gate = None;
     let style = Style::of(console, args.output);
     let is_table = args.output != FleetOutput::Json;
     let on_screen = console.is_terminal && is_table;
@@ -57,10 +66,17 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
             _ = &mut ending => return Ok(code),
         };
         code = exit_code(&rows);
-        let changed = changes(&rows, &mut said, args.output);
+        let mut changed = changes(&rows, &mut said, args.output);
+        let gate = listed.gate.as_ref();
+        let in_words = gate.map(Gate::in_words);
+        if last_gate != in_words && is_table {
+            let now = Stamp(millis(wall())).to_string();
+            changed.extend([&now, "  ", in_words.as_deref().unwrap_or("eviction gate: not seen"), "\n"]);
+        }
+        last_gate = in_words;
         let text = match (on_screen, first && is_table) {
-            (true, _) => screen(&rows, style, listed.error.as_ref(), first),
-            (false, true) => table::table(&rows, style),
+            (true, _) => screen(&rows, gate, style, listed.error.as_ref(), first),
+            (false, true) => table::table(&rows, gate, style),
             (false, false) => changed,
         };
         if !Console::write(&text) {
@@ -84,15 +100,20 @@ impl Listed {
                 Err(error) => self.error = Some(error),
             }
         }
-        look(agents, &self.nodes).await
+        if self.gate_at.elapsed() < GATE_EVERY {
+            return look(agents, &self.nodes).await;
+        }
+        let (rows, gate) = tokio::join!(look(agents, &self.nodes), Gate::glance(agents));
+        (self.gate, self.gate_at) = (gate, Instant::now());
+        rows
     }
 }
 
 /// Returns as many lines as the terminal holds, the most urgent rows first.
-fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
+fn screen(rows: &[Row], gate: Option<&Gate>, style: Style, error: Option<&Error>, first: bool) -> String {
     let (_, height) = Console::size();
     let now = Stamp(millis(wall()));
-    let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
+    let mut lines = vec![format!("{now:#}  {}", table::summary(rows, gate, style))];
     lines.extend(error.map(|error| sanitize(&error.why)));
     lines.push(String::new());
     let fitting = height.saturating_sub(lines.len() + 2);

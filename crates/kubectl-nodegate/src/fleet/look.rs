@@ -2,7 +2,7 @@
 
 use super::row::Row;
 use crate::agents::Agents;
-use crate::args::FleetArgs;
+use crate::args::{Args, FleetArgs};
 use crate::cluster::FleetNode;
 use crate::error::Error;
 use futures::StreamExt;
@@ -11,7 +11,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Returns the named nodes, or those with the labels, or all.
 pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
     if !args.nodes.is_empty() {
-        return agents.cluster.named(&args.nodes).await;
+        let nodes = agents.cluster.named(&args.nodes).await?;
+        let absent = nodes.first().filter(|node| !node.exists);
+        return match absent.and_then(|node| Some((&node.name, Args::command_like(&node.name)?))) {
+            Some((name, command)) => {
+                let meant = format!("did you mean kubectl nodegate {command}?");
+                Err(format!("the cluster has no Node {name}; {meant}").into())
+            }
+            None => Ok(nodes),
+        };
     }
     match &args.selector {
         Some(selector) => labelled(agents, selector).await,
@@ -43,5 +51,11 @@ pub(super) fn wall() -> Duration {
 }
 
 pub(super) fn exit_code(rows: &[Row]) -> u8 {
-    rows.iter().map(Row::exit_code).max().unwrap_or_default()
+    let worst = rows.iter().map(Row::exit_code).max().unwrap_or_default();
+    if are_all_labelled(rows) { worst.max(1) } else { worst }
+}
+
+/// Returns true if several nodes are shown, and the exclusion label keeps all of them out: then it is no design.
+pub(super) fn are_all_labelled(rows: &[Row]) -> bool {
+    rows.len() > 1 && rows.iter().all(Row::is_out_by_label)
 }

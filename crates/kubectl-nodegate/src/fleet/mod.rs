@@ -12,6 +12,7 @@ pub(crate) use row::Row;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::error::Error;
+use crate::gate::Gate;
 use look::{exit_code, nodes};
 use nodegate_agent_client::Console;
 use table::Style;
@@ -22,10 +23,11 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
     if args.watch {
         return live::run(agents, args, &console).await;
     }
-    let rows = look(agents, &nodes(agents, args).await?).await;
+    let nodes = nodes(agents, args).await?;
+    let (rows, gate) = tokio::join!(look(agents, &nodes), Gate::glance(agents));
     let text = match args.output {
-        FleetOutput::Json => format!("{}\n", json::document(&rows)),
-        output => table::table(&rows, Style::of(&console, output)),
+        FleetOutput::Json => format!("{}\n", json::document(&rows, gate.as_ref())),
+        output => table::table(&rows, gate.as_ref(), Style::of(&console, output)),
     };
     // Ignores a closed stdout; the exit code still has the result.
     let _ = Console::write(&text);

@@ -14,8 +14,8 @@ pub(super) const NOTHING: &str = "-";
 const KEPT: &str = "Kept";
 
 pub(crate) struct Row {
-    pub(super) node: FleetNode,
-    pub(super) said: Result<AgentAnswer, NoAgentAnswer>,
+    pub(crate) node: FleetNode,
+    pub(crate) said: Result<AgentAnswer, NoAgentAnswer>,
     /// The time of the answer, since 1970.
     at: Duration,
 }
@@ -45,7 +45,7 @@ impl Row {
         Self { node: node.clone(), said, at }
     }
 
-    pub(super) fn status(&self) -> Option<&Status> {
+    pub(crate) fn status(&self) -> Option<&Status> {
         self.said.as_ref().ok().map(|answer| &answer.said.status)
     }
 
@@ -69,7 +69,7 @@ impl Row {
 
     /// Returns true for a control-plane node that only its exclude label keeps out. kubeadm and Talos set
     /// this label, and nothing is wrong with the node.
-    pub(super) fn is_out_by_design(&self) -> bool {
+    pub(crate) fn is_out_by_design(&self) -> bool {
         self.is_out_by_label() && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
     }
 
@@ -189,6 +189,11 @@ impl Row {
 
     pub(super) fn sessions_text(&self) -> String {
         self.sessions().map_or(NOTHING.to_owned(), |sessions| sessions.to_string())
+    }
+
+    /// Returns true if the agent has answered at the node's own address.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(&self.said, Ok(AgentAnswer { way: Way::Node(_), .. }))
     }
 
     pub(super) fn way(&self) -> String {

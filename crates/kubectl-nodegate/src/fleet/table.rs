@@ -1,7 +1,9 @@
 //! Renders the fleet as a table, once or for each update of `live`.
 
+use super::look::are_all_labelled;
 use super::row::{NOTHING, Need, Row};
 use crate::args::FleetOutput;
+use crate::gate::Gate;
 use nodegate_agent_client::Console;
 use nodegate_agent_client::acknowledgement::cant_see;
 use nodegate_program::sanitize;
@@ -82,9 +84,9 @@ fn shortened(text: &str, most: usize) -> String {
 }
 
 /// Returns the whole table, with the number of nodes for each verdict below.
-pub(super) fn table(rows: &[Row], style: Style) -> String {
+pub(super) fn table(rows: &[Row], gate: Option<&Gate>, style: Style) -> String {
     let mut lines = lines(rows, style);
-    lines.extend([String::new(), summary(rows, style), String::new()]);
+    lines.extend([String::new(), summary(rows, gate, style), String::new()]);
     lines.join("\n")
 }
 
@@ -114,7 +116,7 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     std::iter::once(head).chain(rows).collect()
 }
 
-pub(super) fn summary(rows: &[Row], style: Style) -> String {
+pub(super) fn summary(rows: &[Row], gate: Option<&Gate>, style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
     let unconfirmed = rows.iter().filter(|row| row.is_unconfirmed()).count();
@@ -139,6 +141,14 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
         rows.iter().filter_map(Row::status).flat_map(|status| status.drain.cant_see_drains.clone()).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
         summary = format!("{summary}; {}", style.painted(RED, &sanitize(&who)));
+    }
+    if are_all_labelled(rows) {
+        let alarm = "the exclusion label keeps all of them out: take it away where traffic should go, or set --drain-on";
+        summary = format!("{summary}; {}", style.painted(RED, alarm));
+    }
+    if let Some(gate) = gate {
+        let colour = if gate.asked == Some(true) { DIM } else { RED };
+        summary = format!("{summary}; {}", style.painted(colour, &gate.in_words()));
     }
     if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
         return summary;

@@ -102,3 +102,17 @@ fn mistakes_in_a_kubeconfig_are_named() {
     let absent = refused(&["--kubeconfig=/absent/kubeconfig"]);
     assert!(absent.contains("unusable kubeconfig \"/absent/kubeconfig\": No such file"), "{absent}");
 }
+
+/// A word that is no command is taken for a node's name.
+#[test]
+fn a_mistyped_command_is_named() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    for (word, meant) in [("drian", "drain"), ("waits", "wait"), ("version", "--version"), ("help", "--help")]
+    {
+        let said = lab.run(&[word]);
+        let line = format!(
+            "kubectl-nodegate: the cluster has no Node {word}; did you mean kubectl nodegate {meant}?\n"
+        );
+        assert_eq!((said.code, said.err), (Some(3), line));
+    }
+}

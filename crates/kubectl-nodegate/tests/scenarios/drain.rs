@@ -105,7 +105,7 @@ pub(crate) fn is_cordoned(lab: &Lab, node: &str) -> bool {
 }
 
 /// Returns the plugin's own lines for a node, without their seconds.
-fn steps(said: &Said, node: &str) -> Vec<String> {
+pub(crate) fn steps(said: &Said, node: &str) -> Vec<String> {
     let lines = said.out.lines().filter_map(|line| line.strip_prefix(node));
     lines.filter_map(|line| Some(line.split_once(" s  ")?.1.to_owned())).collect()
 }
@@ -300,8 +300,10 @@ fn waiting(lab: &Lab, args: &[&str]) -> Child {
     child
 }
 
-const UNRESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 1, sessions: None, has_budget: false };
-const RESPONSIVE: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
+pub(crate) const UNRESPONSIVE: Scene =
+    Scene { acknowledged: 1, unresponsive: 1, sessions: None, has_budget: false };
+pub(crate) const RESPONSIVE: Scene =
+    Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
 
 #[test]
 fn min_ready_is_checked_again_before_the_eviction() {

@@ -75,7 +75,7 @@ impl Lab {
         // kubectl keeps its discovery cache there.
         command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
         let (words, flags): (Vec<&str>, Vec<&str>) = match args.first() {
-            Some(&word @ ("wait" | "drain" | "uncordon")) => (vec![word], args[1..].to_vec()),
+            Some(&word @ ("wait" | "drain" | "uncordon" | "check")) => (vec![word], args[1..].to_vec()),
             _ => (Vec::new(), args.to_vec()),
         };
         command.args(words).arg(format!("--port={}", self.crowd.port()));
@@ -125,6 +125,10 @@ pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
             {"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address.to_string()},
         ]);
     });
+    add_agent_pod(sim, node, address);
+}
+
+pub(crate) fn add_agent_pod(sim: &Sim, node: &str, address: std::net::IpAddr) {
     let pod = json!({
         "kind": "Pod", "apiVersion": "v1",
         "metadata": {

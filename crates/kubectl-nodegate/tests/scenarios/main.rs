@@ -13,6 +13,7 @@
 )]
 
 mod arguments;
+mod check;
 mod credentials;
 mod crowd;
 mod drain;

@@ -33,7 +33,12 @@ fn check(lab: &Lab, program: &str) -> String {
     let wrong = kubectl(lab, program, &["nodegate", "--bogus"]);
     assert_eq!(wrong.code, Some(3), "its exit code is kubectl's: {wrong:#?}");
     for (words, offers) in [
-        (&[""][..], "drain\nuncordon\nwait\na\n:4\n"),
+        (&[""][..], "wait\ndrain\ncheck\nuncordon\na\n:4\n"),
+        (&["drain", "--for", ""], "acknowledged\nreleased\n:4\n"),
+        (&["drain", "--min"], "--min-ready\n:4\n"),
+        (&["drain", "--via=p"], "proxy\n:4\n"),
+        (&["drain", "--cascade"], ":4\n"),
+        (&["--kubeconfig", ""], ":0\n"),
         (&["drain", "--for=acknowledged", "--context", "sim", ""], "a\n:4\n"),
     ] {
         let completed = kubectl(lab, program, &[&["__completeNoDesc", "nodegate"], words].concat());

@@ -1,0 +1,58 @@
+//! `check NODE --rehearse`: a drain without its evictions. The node goes out, every balancer acknowledges, and it comes
+//! back.
+
+use crate::agents::Agents;
+use crate::args::CheckArgs;
+use crate::cluster::FleetNode;
+use crate::drain::preflight;
+use crate::error::Error;
+use crate::platform;
+use crate::wait_for_nodes::{Steps, until_seen, wait_for_one};
+use nodegate_agent_api::Goal;
+use nodegate_agent_client::{Console, WaitEnd, Waiting};
+
+/// Rehearses a drain of the nodes, one after the other; returns the exit code.
+pub(super) async fn run(agents: &Agents, args: &CheckArgs, nodes: &[FleetNode]) -> Result<u8, Error> {
+    Console::line(&format!("cluster: {}", agents.cluster.name));
+    let mut worst = WaitEnd::Reached.exit_code();
+    for node in nodes {
+        worst = worst.max(rehearse(agents, args, node).await?.exit_code());
+    }
+    Ok(worst)
+}
+
+/// Takes the node out and brings it back, whatever happens between.
+async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result<WaitEnd, Error> {
+    let name = &node.name;
+    if node.unschedulable {
+        return Err(Error::failed(format!("{name} is cordoned already; nothing was done to it")));
+    }
+    // The traffic of the only node that gets any would have nowhere to go.
+    preflight::check(agents, Goal::Acknowledged, 1, node).await.map_err(|error| {
+        let why = error.why.replace("--min-ready=1", "and a rehearsal needs one for the traffic");
+        Error { why: format!("{name}: {why}; nothing was done to it"), ..error }
+    })?;
+    let steps = Steps::begin(name);
+    let cordoned = agents.cluster.set_unschedulable(name, true).await;
+    if let Err(error) = cordoned
+        && error.rejected.is_some()
+    {
+        return Err(error.into_failure());
+    }
+    steps.line("cordoned; no pod will be evicted");
+    until_seen().await;
+    let out = tokio::select! {
+        ended = wait_for_one(agents, Waiting::new(Goal::Acknowledged, args.timeout), node, &steps) => Ok(ended),
+        signal = platform::ending() => Err(Error::interrupted(signal)),
+    };
+    let steps = Steps::begin(name);
+    let undone = agents.cluster.set_unschedulable(name, false).await;
+    undone.map_err(|error| {
+        Error::failed(format!("{}; it may still be cordoned: kubectl uncordon {name}", error.why))
+    })?;
+    steps.line("uncordoned");
+    let out = out?;
+    until_seen().await;
+    let back = wait_for_one(agents, Waiting::new(Goal::Ready, args.timeout), node, &steps).await;
+    Ok(if out.exit_code() > back.exit_code() { out } else { back })
+}

@@ -1,0 +1,89 @@
+//! The words that can follow on a command line, for `kubectl_complete-nodegate`. They come from the parser itself, so that
+//! each offered flag is one that it takes; the nodes come from the cluster.
+
+use crate::args::{Args, ClusterArgs};
+use crate::cluster::Cluster;
+use clap::{Arg, Command, CommandFactory, Parser};
+use std::time::Duration;
+
+/// A shell waits for the answer.
+const WITHIN: Duration = Duration::from_secs(3);
+/// Tells kubectl that files can't follow.
+const NO_FILES: &str = ":4";
+
+/// Returns the lines for kubectl: what may stand for the last of the words, and whether files may, too.
+pub(crate) async fn run(words: &[String]) -> String {
+    let Some((last, before)) = words.split_last() else { return format!("{NO_FILES}\n") };
+    let root = Args::command();
+    let (mut command, mut awaits, mut cluster) = (&root, None, vec!["kubectl-nodegate".to_owned()]);
+    for word in before {
+        if let Some(flag) = awaits.take() {
+            keep(&mut cluster, flag, word);
+        } else if let Some(flag) = flag(command, word) {
+            match word.split_once('=') {
+                Some((_, value)) => keep(&mut cluster, flag, value),
+                None => awaits = takes_value(flag).then_some(flag),
+            }
+        } else if let Some(sub) = command.find_subcommand(word) {
+            command = sub;
+        }
+    }
+    // The shell keeps a flag before `=` itself.
+    let (awaits, last) = match last.split_once('=') {
+        Some((name, value)) if awaits.is_none() && name.starts_with('-') => (flag(command, name), value),
+        _ => (awaits, last.as_str()),
+    };
+    let offered = match awaits {
+        Some(flag) => values(flag),
+        None if last.starts_with('-') => {
+            let flags = command.get_arguments().filter(|arg| !arg.is_hide_set());
+            flags.filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect()
+        }
+        None => {
+            let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+            let mut words: Vec<String> = commands.map(|sub| sub.get_name().to_owned()).collect();
+            words.extend(nodes(&cluster).await);
+            words
+        }
+    };
+    let fitting = offered.into_iter().filter(|word| word.starts_with(last));
+    let is_file = awaits.is_some_and(|flag| flag.get_id() == "kubeconfig");
+    let end = if is_file { ":0" } else { NO_FILES };
+    fitting.chain([end.to_owned()]).map(|word| word + "\n").collect()
+}
+
+/// Returns the flag that a word names, with or without a value.
+fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let name = word.split('=').next().unwrap_or_default();
+    command.get_arguments().find(|arg| {
+        let is_long = arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long));
+        is_long || arg.get_short().is_some_and(|short| name == format!("-{short}"))
+    })
+}
+
+fn takes_value(flag: &Arg) -> bool {
+    flag.get_action().takes_values() && !flag.is_require_equals_set()
+}
+
+/// Returns the values that the flag's help lists.
+fn values(flag: &Arg) -> Vec<String> {
+    let names = flag.get_value_names().unwrap_or_default().iter();
+    names.filter(|name| name.contains('|')).flat_map(|name| name.split('|')).map(str::to_owned).collect()
+}
+
+/// Keeps the flags that say which cluster it is.
+fn keep(cluster: &mut Vec<String>, flag: &Arg, value: &str) {
+    if let Some(long @ ("kubeconfig" | "context" | "as" | "as-group")) = flag.get_long() {
+        cluster.push(format!("--{long}={value}"));
+    }
+}
+
+/// Returns the names of the cluster's nodes, if it answers in time.
+async fn nodes(flags: &[String]) -> Vec<String> {
+    let Ok(Args { cluster, .. }) = Args::try_parse_from(flags) else { return Vec::new() };
+    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(None).await;
+    match tokio::time::timeout(WITHIN, listed(&cluster)).await {
+        Ok(Ok(nodes)) => nodes.into_iter().map(|node| node.name).collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The eviction gate as its replicas and the API server show it, for the fleet and `check`.
+
+use crate::agents::Agents;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde::Serialize;
+
+/// The name of the webhook in the gate's configuration.
+const WEBHOOK: &str = "eviction-gate.nodegate.io";
+/// The label of the gate's pods in the manifests.
+const GATE_LABEL: &str = "app.kubernetes.io/name=nodegate-eviction-gate";
+/// The port of the gate's metrics in the manifests.
+const HEALTH_PORT: u16 = 25_006;
+/// The most replicas that are queried.
+const REPLICAS: usize = 4;
+
+/// The gate of a cluster. `None` means not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Gate {
+    /// Whether API servers can verify it.
+    pub(crate) has_certificate: bool,
+    /// Whether API servers ask it about evictions, as a replica has seen.
+    pub(crate) asked: Option<bool>,
+    /// The number of pods whose eviction waits.
+    pub(crate) held: Option<u64>,
+    /// Why no replica has answered.
+    pub(crate) error: Option<String>,
+}
+
+impl Gate {
+    /// Returns the gate; `None` if the cluster has none.
+    pub(crate) async fn look(cluster: &Cluster) -> Result<Option<Self>, Error> {
+        let mut gate: Option<(Self, String)> = None;
+        let keep = |configuration: ValidatingWebhookConfiguration| {
+            let webhooks = configuration.webhooks.into_iter().flatten();
+            let Some(webhook) = webhooks.into_iter().find(|webhook| webhook.name == WEBHOOK) else { return };
+            let service = webhook.client_config.service;
+            let namespace = service.map_or_else(|| cluster.namespace.clone(), |service| service.namespace);
+            let has_certificate = webhook.client_config.ca_bundle.is_some_and(|bundle| !bundle.0.is_empty());
+            gate = Some((Self { has_certificate, ..Self::default() }, namespace));
+        };
+        cluster.all("can't list ValidatingWebhookConfigurations", None, keep).await?;
+        let Some((mut gate, namespace)) = gate else { return Ok(None) };
+        match cluster.pods(&namespace, GATE_LABEL).await {
+            Ok(pods) => gate.ask(cluster, &namespace, pods.into_values().collect()).await,
+            Err(error) => gate.error = Some(error.why),
+        }
+        Ok(Some(gate))
+    }
+
+    /// Returns the gate, if it is known within the time that an agent may take.
+    pub(crate) async fn glance(agents: &Agents) -> Option<Self> {
+        tokio::time::timeout(agents.timeout, Self::look(&agents.cluster)).await.ok()?.ok()?
+    }
+
+    /// Reads the metrics of the replicas. Each counts the evictions that came to it.
+    async fn ask(&mut self, cluster: &Cluster, namespace: &str, pods: Vec<String>) {
+        self.error = pods.is_empty().then(|| format!("no pod of it in the namespace {namespace}"));
+        let asked = pods.into_iter().take(REPLICAS).map(|pod| async move {
+            let reply = cluster.ask_pod(namespace, &pod, HEALTH_PORT, "/metrics").await;
+            let reply = reply.map_err(|error| format!("the pod {pod}: {error}"))?;
+            let text = String::from_utf8_lossy(&reply.body).into_owned();
+            if reply.status == 200 {
+                Ok(text)
+            } else {
+                Err(format!("the pod {pod} answered HTTP {}", reply.status))
+            }
+        });
+        let replies: Vec<Result<String, String>> =
+            stream::iter(asked).buffer_unordered(REPLICAS).collect().await;
+        for reply in replies {
+            match reply {
+                Ok(metrics) => {
+                    let passed = gauge(&metrics, "nodegate_gate_self_check_passed").map(|value| value > 0);
+                    self.asked = passed.max(self.asked);
+                    self.held = gauge(&metrics, "nodegate_gate_held_pods").max(self.held);
+                }
+                Err(error) => self.error = Some(error),
+            }
+        }
+        if self.asked.is_some() {
+            self.error = None;
+        }
+    }
+
+    /// Returns the gate in words.
+    pub(crate) fn in_words(&self) -> String {
+        let asked = match self.asked {
+            Some(true) => "asked",
+            Some(false) => "NOT asked by the API server",
+            None => "not known whether it is asked",
+        };
+        let held = match self.held {
+            None | Some(0) => String::new(),
+            Some(1) => ", holds 1 eviction".to_owned(),
+            Some(more) => format!(", holds {more} evictions"),
+        };
+        format!("eviction gate: {asked}{held}")
+    }
+}
+
+/// Returns the value of a metric without labels.
+fn gauge(metrics: &str, name: &str) -> Option<u64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_found_by_its_whole_name() {
+        let metrics =
+            "# HELP nodegate_gate_held_pods x\nnodegate_gate_held_pods_total 9\nnodegate_gate_held_pods 2\n";
+        assert_eq!(gauge(metrics, "nodegate_gate_held_pods"), Some(2));
+        assert_eq!(gauge(metrics, "nodegate_gate_self_check_passed"), None);
+    }
+}

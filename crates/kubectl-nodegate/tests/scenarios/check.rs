@@ -1,0 +1,249 @@
+//! A look at a whole setup, and a drain's rehearsal.
+
+use crate::drain::{RESPONSIVE, UNRESPONSIVE, cluster, is_cordoned, steps};
+use crate::lab::{Lab, Said, add_agent_pod, out, prober, program, ready, says};
+use nodegate_testbed::network::ports::Loopback;
+use nodegate_testbed::process;
+use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Cluster, NODE};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+fn first(said: &Said) -> &str {
+    said.out.lines().next().unwrap_or_default()
+}
+
+#[track_caller]
+fn finds(said: &Said, code: i32, line: &str) {
+    assert!(said.code == Some(code) && first(said).starts_with(line), "no {line:?} first in {said:#?}");
+}
+
+/// Adds the configuration of the gate, and a pod of it that says these metrics.
+fn add_gate(lab: &Lab, bundle: Option<&str>, address: std::net::IpAddr) {
+    let mut config = json!({"service": {"namespace": "nodegate", "name": "nodegate-eviction-gate"}});
+    if let Some(bundle) = bundle {
+        config["caBundle"] = json!(bundle);
+    }
+    lab.sim
+        .apply(json!({
+            "kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+            "metadata": {"name": "nodegate-eviction-gate"},
+            "webhooks": [{
+                "name": "eviction-gate.nodegate.io", "clientConfig": config, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }],
+        }))
+        .unwrap();
+    lab.sim
+        .apply(json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": {
+                "name": "gate-1", "namespace": "nodegate",
+                "labels": {"app.kubernetes.io/name": "nodegate-eviction-gate"},
+            },
+            "spec": {"nodeName": "a", "containers": [{"name": "gate", "image": "i"}]},
+            "status": {"phase": "Running", "podIP": address.to_string()},
+        }))
+        .unwrap();
+}
+
+fn metrics(asked: u8, held: u8) -> Act {
+    answer("200 OK", &format!("nodegate_gate_self_check_passed {asked}\nnodegate_gate_held_pods {held}\n"))
+}
+
+#[test]
+fn a_sound_setup_has_nothing_to_do() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+    let said = lab.run(&["check"]);
+    assert_eq!((said.code, said.out.lines().last()), (Some(0), Some("2 nodes: nothing to do")), "{said:#?}");
+    assert!(said.out.lines().rev().skip(1).all(|line| line.starts_with("note       ")), "{said:#?}");
+    assert!(said.out.contains("note       10.0.0.5: asks /health at least every 500 ms\n"), "{said:#?}");
+    assert!(said.out.contains("a, b: every client that reaches the node's port can count"), "{said:#?}");
+    let json: Value = serde_json::from_str(&lab.run(&["check", "-o", "json"]).out).unwrap();
+    assert_eq!((&json["nodes"], &json["to_do"], &json["unknown"]), (&json!(2), &json!(0), &json!(0)));
+    assert!(
+        json["findings"].as_array().unwrap().iter().any(|finding| finding["code"] == "no_gate"),
+        "{json}"
+    );
+}
+
+#[test]
+fn what_is_wrong_comes_first_with_what_to_do() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+
+    // A balancer with the default monitor of its vendor.
+    let mut unseeing = ready("b");
+    let mut monitor = prober("10.0.0.7", "ready", 9, None);
+    (monitor["question"], monitor["drainable"]) = (json!("GET /"), json!(false));
+    unseeing["probers"] = json!([monitor]);
+    unseeing["drain"]["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
+    (unseeing["drain"]["not_known"], unseeing["drain"]["not_known_code"]) =
+        (json!("nobody"), json!("no_probers"));
+    lab.crowd.now("b", says(&unseeing));
+    let said = lab.run(&["check"]);
+    finds(&said, 1, "to do      b: 10.0.0.7 GET / can't see drains; let this load balancer ask GET /health");
+    assert_eq!(said.out.lines().last(), Some("2 nodes: 1 to do"), "{said:#?}");
+
+    // A balancer that needs longer than a shutdown is delayed.
+    let mut slow = ready("b");
+    slow["host"] = json!({"shutdown": false, "lock": true, "delay_ms": 5000});
+    slow["drain"]["needs_ms"] = json!(8000);
+    lab.crowd.now("b", says(&slow));
+    finds(
+        &lab.run(&["check"]),
+        1,
+        "to do      b: a shutdown is delayed by at most 5 s, but the slowest load balancer needs 8 s: raise ",
+    );
+
+    // A network policy or a firewall: the agent's port answers only the API server.
+    lab.crowd.now("b", says(&ready("b")));
+    lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
+    let said = lab.run(&["check"]);
+    finds(&said, 1, "to do      b: its agent is not reached at the node's address (");
+    assert!(first(&said).contains("; let the load balancers through to port 25001"), "{said:#?}");
+    // Nothing answers at all.
+    lab.sim.delete("pods", "nodegate", "nodegate-b");
+    finds(&lab.run(&["check"]), 3, "not known  b: no answer of its agent: ");
+
+    // The label on every node.
+    let lab = Lab::new(
+        ["a", "b"].map(|node| (node, says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300)))),
+    );
+    for node in ["a", "b"] {
+        lab.sim.label(node, "node-role.kubernetes.io/control-plane", Some(""));
+    }
+    let said = lab.run(&["check"]);
+    finds(
+        &said,
+        1,
+        "to do      cluster: all 2 nodes are out by the label node.kubernetes.io/exclude-from-external-load",
+    );
+    let fleet = lab.run(&[]);
+    assert_eq!(fleet.code, Some(1), "{fleet:#?}");
+    assert!(fleet.out.contains("the exclusion label keeps all of them out"), "{fleet:#?}");
+}
+
+#[test]
+fn a_gate_that_is_not_asked_comes_first() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    let address = Loopback::new().address(1);
+    add_gate(&lab, None, address);
+    finds(&lab.run(&["check"]), 1, "to do      eviction gate: its webhook configuration has no caBundle");
+    lab.sim.delete("pods", "nodegate", "gate-1");
+    add_gate(&lab, Some("Y2E="), address);
+    finds(&lab.run(&["check"]), 3, "not known  eviction gate: not known whether it is asked: the pod gate-1");
+    let gate = Stub::start_at((address, 25_006).into(), metrics(0, 0));
+    finds(
+        &lab.run(&["check"]),
+        1,
+        "to do      eviction gate: the API server does not ask it: evictions are not held",
+    );
+    gate.now(metrics(1, 2));
+    assert_eq!(lab.run(&["check"]).code, Some(0));
+    let fleet = lab.run(&[]);
+    assert_eq!(fleet.out.lines().last(), Some("1 node: 1 Ready; eviction gate: asked, holds 2 evictions"));
+    let json: Value = serde_json::from_str(&lab.run(&["-o", "json"]).out).unwrap();
+    assert_eq!((&json["eviction_gate"]["asked"], &json["eviction_gate"]["held"]), (&json!(true), &json!(2)));
+}
+
+#[test]
+fn a_service_without_a_check_of_its_own_is_named() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    let service = |kind: &str, port: u16| {
+        json!({
+            "kind": "Service", "apiVersion": "v1", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"type": kind, "externalTrafficPolicy": "Local", "healthCheckNodePort": port, "ports": [{"port": 80}]},
+        })
+    };
+    lab.sim.apply(service("NodePort", 0)).unwrap();
+    let line = "to do      Service shop/web: has the policy Local, and no load balancer asks agents about it";
+    finds(&lab.run(&["check"]), 1, line);
+    lab.sim.apply(service("LoadBalancer", 30_100)).unwrap();
+    let said = lab.run(&["check"]);
+    assert!(
+        said.code == Some(0) && said.out.contains("no matter if it asks kube-proxy's port 30100"),
+        "{said:#?}"
+    );
+    let mut asked = ready("a");
+    let mut own = prober("10.0.0.5", "ready", 9, None);
+    (own["question"], own["drainable"]) = (json!("/services/shop/web"), json!(false));
+    asked["probers"].as_array_mut().unwrap().push(own);
+    lab.crowd.now("a", says(&asked));
+    let said = lab.run(&["check"]);
+    assert!(!said.out.contains("shop/web"), "{said:#?}");
+}
+
+/// The real agent, whose account has lost its rights.
+#[test]
+fn agents_without_rights_come_first() {
+    let cluster = Cluster::start();
+    cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", Vec::new());
+    let agent = cluster.agent(&["--stale-after=2s"]);
+    let address = agent.address();
+    cluster.sim.edit_node(NODE, "kubelet", |node| {
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address.ip().to_string()}]);
+    });
+    // An agent that has never seen its Node can't say its UID, so the plugin knows it by its pod.
+    add_agent_pod(&cluster.sim, NODE, address.ip());
+    let kubeconfig = cluster.dir.path().join("administrator");
+    cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
+    let run = || {
+        let mut command = program();
+        command.env("KUBECONFIG", &kubeconfig).args(["check", &format!("--port={}", address.port())]);
+        Said::of(&command.output().unwrap())
+    };
+    let said = until("the finding", || Some(run()).filter(|said| said.out.contains("has no proof")));
+    assert!(
+        first(&said).starts_with(&format!("to do      {NODE}: its agent has no proof from the API server: "))
+    );
+    assert!(
+        first(&said).contains("403") && first(&said).contains("give the agents' service account"),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn a_rehearsal_evicts_nothing_and_leaves_the_node_as_it_was() {
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let said = lab.run(&["check", "worker-1", "--rehearse"]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let steps = steps(&said, "worker-1");
+    let at = |part: &str| {
+        steps.iter().position(|step| step.starts_with(part)).unwrap_or_else(|| panic!("{part} {steps:#?}"))
+    };
+    let order = [
+        at("cordoned"),
+        at("acknowledged  10.0.0.1 /health: "),
+        at("acknowledged after "),
+        at("uncordoned"),
+        at("ready after "),
+    ];
+    assert!(order.is_sorted() && !is_cordoned(&lab, "worker-1"), "{steps:#?}");
+    assert!(lab.sim.get("pods", "default", "app").is_some());
+    lab.sim.cordon("worker-2");
+    let last = lab.run(&["check", "worker-1", "--rehearse"]);
+    assert!(last.code == Some(1) && last.err.contains("refused: 0 other nodes are Ready"), "{last:#?}");
+    let cordoned = lab.run(&["check", "worker-2", "--rehearse"]);
+    assert!(
+        cordoned.code == Some(1) && cordoned.err.contains("worker-2 is cordoned already"),
+        "{cordoned:#?}"
+    );
+    assert!(is_cordoned(&lab, "worker-2"));
+}
+
+#[test]
+fn a_rehearsal_that_fails_or_is_interrupted_uncordons() {
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
+    let late = lab.run(&["check", "worker-1", "--rehearse", "--timeout=1s"]);
+    assert!(late.code == Some(1) && late.out.contains("not acknowledged after 1 s: 10.0.0.101"), "{late:#?}");
+    assert!(late.out.contains("uncordoned") && !is_cordoned(&lab, "worker-1"), "{late:#?}");
+    let mut child = lab.command(&["check", "worker-1", "--rehearse"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("waiting  ")) && is_cordoned(&lab, "worker-1"));
+    process::signal(child.id(), "INT");
+    assert!(lines.any(|line| line.ends_with("  uncordoned")));
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(!is_cordoned(&lab, "worker-1"));
+}
