@@ -5,7 +5,6 @@ use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
-use nodegate_readiness::predecessor::FACTS_FORMAT;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
     Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
@@ -14,6 +13,9 @@ use nodegate_readiness::{
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::SystemTime;
+
+/// The format of the facts that are handed on. It changes whenever another agent could misread them.
+pub const FACTS_FORMAT: u32 = 2;
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ mod service_board;
 mod unknown_ready;
 mod view;
 
-pub use freshness::{Freshness, LastKnown};
+pub use freshness::{Freshness, LastFacts, LastKnown};
 pub use published::Published;
 pub use service_board::{KnownService, ServiceView};
 pub use view::BoardView;

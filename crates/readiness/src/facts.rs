@@ -44,8 +44,7 @@ impl Node {
     }
 }
 
-/// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::predecessor::FACTS_FORMAT) is the version
-/// of its JSON.
+/// The part of a Node that readiness depends on. `FACTS_FORMAT` of nodegate-agent-api is the version of its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// `metadata.uid`, which differs for another Node of the same name. It is not handed on to the next

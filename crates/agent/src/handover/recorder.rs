@@ -83,7 +83,8 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::{Catalog, Node, Policy, Predecessor};
+    use nodegate_agent_api::Predecessor;
+    use nodegate_readiness::{Catalog, Node, Policy};
     use std::time::{SystemTime, UNIX_EPOCH};
 
     fn at(seconds: u64) -> Moment {

@@ -7,7 +7,6 @@ use crate::check::{CheckId, Verdict};
 use crate::cordon::Cordon;
 use crate::facts::Node;
 use crate::moment::Moment;
-use crate::predecessor::LastFacts;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -31,6 +30,17 @@ pub struct LastKnown {
     /// The reason, unless the verdict is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+}
+
+/// The last known facts of a node, for a board without facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFacts {
+    /// The Node, which is never [`Node::Unknown`].
+    pub node: Node,
+    /// The time since these facts were proved.
+    pub age: Duration,
+    /// The Services that were watched, as `<namespace>/<name>`, with the numbers of their ready endpoints.
+    pub services: Vec<(String, usize)>,
 }
 
 impl Board {
@@ -105,10 +115,10 @@ impl Board {
             state.set_node(last.node, &self.policy, now, wall);
             state.judge_cordon(kept.flatten());
             // The catalog lists all checks, with those of the watched Services.
-            for known in last.services {
-                let index = self.catalog.services().position(|service| service.to_string() == known.service);
+            for (name, local_endpoints) in last.services {
+                let index = self.catalog.services().position(|service| service.to_string() == name);
                 if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
-                    service.local_endpoints.get_or_insert(known.local_endpoints);
+                    service.local_endpoints.get_or_insert(local_endpoints);
                 }
             }
             taken = true;

@@ -1,9 +1,9 @@
 //! Tests of a cordon that the drain budget judges: `--max-drained`.
 
 use crate::board::{Scenario, at, node};
-use nodegate_agent_api::{DrainSummary, Status};
+use nodegate_agent_api::{DrainSummary, Predecessor, Status};
 use nodegate_agent_client::sentence;
-use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy, Predecessor, Taint};
+use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy, Taint};
 use std::time::SystemTime;
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
