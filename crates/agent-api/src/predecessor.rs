@@ -22,6 +22,8 @@ pub struct Predecessor {
     pub left: Option<String>,
     /// True if they were fresh when it answered.
     pub is_fresh: bool,
+    /// True if it answered within the last minute of this boot, by its file; the reader of the file knows that.
+    pub has_just_answered: bool,
     /// Its regular probers.
     pub probers: Vec<ProberRecord>,
     /// The time during which it knew all its probers; `None` if it had not listened for long enough, or if one of
@@ -57,6 +59,7 @@ impl Predecessor {
         Ok(Self {
             left: facts.as_ref().err().cloned(),
             is_fresh: facts.is_ok() && !status.cache.stale,
+            has_just_answered: false,
             facts: facts.unwrap_or_default(),
             probers: status.probers.into_iter().filter(is_regular).collect(),
             listened: knew_all.then_some(listened),

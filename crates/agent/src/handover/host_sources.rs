@@ -23,11 +23,6 @@ pub(crate) struct HostSources {
 }
 
 impl LastKnownSources for HostSources {
-    async fn answered_recently(&self) -> bool {
-        let Some(file) = self.state_file.clone() else { return false };
-        on_a_thread(move || Ok(file.answered_recently())).await.unwrap_or(false)
-    }
-
     async fn predecessor(&self, node: &str) -> Result<Option<Predecessor>, String> {
         ask(&self.predecessors, node).await
     }

@@ -33,9 +33,6 @@ pub(crate) struct HandoverArgs {
 
 /// The agents that ran on this node before this one. Each method returns within seconds; an error is a text for the log.
 pub trait LastKnownSources {
-    /// Returns true if an agent of this boot answered here within the last minute.
-    fn answered_recently(&self) -> impl Future<Output = bool>;
-
     /// Queries the predecessor, the agent of this node on this agent's ports; `None` if there is no predecessor.
     fn predecessor(&self, node: &str) -> impl Future<Output = Result<Option<Predecessor>, String>>;
 

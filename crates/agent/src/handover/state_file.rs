@@ -68,15 +68,15 @@ impl StateFile {
 
     /// Reads the file; `None` if none was ever written. The error is a text for the log.
     pub(crate) fn read(&self, node: &str) -> Result<Option<Predecessor>, String> {
-        let parse = |bytes: Vec<u8>| Predecessor::parse(&bytes, node, nodegate_clock::wall());
+        let parse = |bytes: Vec<u8>| {
+            let then: Option<Answering> = serde_json::from_slice(&bytes).ok();
+            let has_just_answered =
+                then.zip(Answering::now().ok()).is_some_and(|(then, now)| then.is_recent(&now));
+            let found = Predecessor::parse(&bytes, node, nodegate_clock::wall())?;
+            Ok(Predecessor { has_just_answered, ..found })
+        };
         let read = self.bytes().and_then(|bytes| bytes.map(parse).transpose());
         read.map_err(|error| format!("{}: {error}", self.path().display()))
-    }
-
-    /// Returns true if the file says that an agent of this boot answered within the last minute.
-    pub(super) fn answered_recently(&self) -> bool {
-        let answering = self.bytes().ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        answering.zip(Answering::now().ok()).is_some_and(|(then, now): (Answering, _)| then.is_recent(&now))
     }
 
     /// Returns the content of the file, if there is one.

@@ -44,10 +44,6 @@ pub(crate) struct SimulatedAgent {
 struct NoSources;
 
 impl LastKnownSources for NoSources {
-    async fn answered_recently(&self) -> bool {
-        false
-    }
-
     async fn predecessor(&self, _: &str) -> Result<Option<Predecessor>, String> {
         Ok(None)
     }
