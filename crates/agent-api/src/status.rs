@@ -163,7 +163,7 @@ impl Status {
 
     /// Reads a view of the board.
     pub fn of(board: &BoardView<'_>, version: &'static str) -> Self {
-        let now = board.now();
+        let now = board.now;
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
         let configured = board.node_name().is_some();
@@ -202,7 +202,7 @@ impl Status {
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),
-            flips: board.remembered_flips().rev().cloned().collect(),
+            flips: board.flips.iter().rev().cloned().collect(),
         }
     }
 
@@ -219,7 +219,7 @@ impl Status {
 
 impl CheckStatus {
     fn read(board: &BoardView<'_>, id: CheckId) -> Self {
-        let now = board.now();
+        let now = board.now;
         let published = board.published();
         let result = published.state.local_result(id);
         let local = board.catalog().local(id).is_some();
@@ -234,7 +234,7 @@ impl CheckStatus {
             passed: active.then_some(report.outcome.passed()),
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
-            last_reason: board.last_reason(id).cloned(),
+            last_reason: board.last_reasons.get(&id).cloned(),
             age_ms: age.map(millis),
             duration_ms: millis(report.duration),
         }

@@ -2,7 +2,7 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, TakenOver, why};
+use super::{Board, why};
 use crate::check::{CheckId, Verdict};
 use crate::cordon::Cordon;
 use crate::facts::Node;
@@ -47,7 +47,8 @@ impl Board {
     /// Returns the freshness of the cache.
     pub fn freshness(&self, now: Moment) -> Freshness {
         let Some(proof) = self.proof.get() else {
-            return Freshness { age: self.taken_over.get().map(|taken| taken.age_at(now)), stale: true };
+            let age = self.taken_over.get().map(|(age, at)| age.saturating_add(now.since(*at)));
+            return Freshness { age, stale: true };
         };
         let age = now.since(proof);
         Freshness { age: Some(age), stale: age > self.policy.stale_after }
@@ -109,7 +110,7 @@ impl Board {
                 }
                 return kept.is_some_and(|kept| state.judge_cordon(kept));
             }
-            if self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
+            if self.taken_over.set((last.age, now)).is_err() {
                 return false;
             }
             state.set_node(last.node, &self.policy, now, wall);

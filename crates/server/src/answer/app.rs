@@ -103,19 +103,23 @@ impl App {
 }
 
 #[cfg(test)]
-impl App {
-    pub(crate) fn of(board: Board) -> Arc<Self> {
-        Arc::new(Self::new(AppParts {
-            board: Arc::new(board),
-            timeline: Timeline::new(nodegate_clock::now()),
-            liveness: Arc::new(Liveness::new(Moment::default())),
-            activate: Arc::new(|_| Box::pin(std::future::ready(()))),
-            metrics: Arc::default(),
-            registry: Registry::default(),
-            probers: ProberSettings::default(),
-            pods: PodSettings::default(),
-            version: "",
-            revision: None,
-        }))
+mod tests {
+    use super::*;
+
+    impl App {
+        pub(crate) fn of(board: Board) -> Arc<Self> {
+            Arc::new(Self::new(AppParts {
+                board: Arc::new(board),
+                timeline: Timeline::new(nodegate_clock::now()),
+                liveness: Arc::new(Liveness::new(Moment::default())),
+                activate: Arc::new(|_| Box::pin(std::future::ready(()))),
+                metrics: Arc::default(),
+                registry: Registry::default(),
+                probers: ProberSettings::default(),
+                pods: PodSettings::default(),
+                version: "",
+                revision: None,
+            }))
+        }
     }
 }
