@@ -371,11 +371,14 @@ mod tests {
             (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
         };
         let unnamed = |shown: String| (shown, "null".to_owned());
-        let (labels, [a, b, c]) = (r#"{"a":"","b":"","c":""}"#, ["a", "b", "c"].map(|key| format!(r#"{{"key":"{key}"}}"#)));
+        let (labels, [a, b, c]) =
+            (r#"{"a":"","b":"","c":""}"#, ["a", "b", "c"].map(|key| format!(r#"{{"key":"{key}"}}"#)));
         let keys = format!("{labels} [{a},{b},{c}]");
         assert_eq!(shown_by("none"), unnamed(keys.clone()));
         assert_eq!(shown_by("label:a,taint:a,label:d=1"), unnamed(keys));
-        let shown = format!(r#"{{"a":"","b":"2","c":""}} [{a},{{"key":"b","value":"2"}},{{"effect":"NoExecute","key":"c"}}]"#);
+        let shown = format!(
+            r#"{{"a":"","b":"2","c":""}} [{a},{{"key":"b","value":"2"}},{{"effect":"NoExecute","key":"c"}}]"#
+        );
         assert_eq!(shown_by("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown));
         let shown = format!(r#"{labels} [{{"effect":"NoSchedule","key":"a","value":"1"}},{b},{c}]"#);
         assert_eq!(shown_by("taint:a=1:NoSchedule"), unnamed(shown));

@@ -16,6 +16,8 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 const RETRY_SOON: Duration = Duration::from_secs(10);
 /// The number of load balancers that a message names.
 const NAMED: usize = 3;
+/// What a message adds if no setting names the load balancers.
+const EVERY_CLIENT: &str = "; without --balancers every regular client of the agent counts as one";
 /// The longest foreign text in a message, in characters: any program may answer at an agent's address.
 const LONGEST: usize = 240;
 
@@ -71,13 +73,11 @@ fn judge(drain: &Drain<'_>, when: EvictWhen) -> Judgement {
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => nevertheless(drain, Why::NODE_DEAD, &what),
+                Some(time) if time >= DEAD_AFTER => Ok(nevertheless(drain, Why::NODE_DEAD, &what)),
                 _ => hold_unknown(Why::UNREACHABLE, what),
             }
         }
-        AgentReply::Overloaded => {
-            hold(Why::OVERLOADED, "too many drains at once to query every agent")
-        }
+        AgentReply::Overloaded => hold(Why::OVERLOADED, "too many drains at once to query every agent"),
     }
 }
 
@@ -95,16 +95,15 @@ fn judge_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> 
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return nevertheless(drain, Why::MISMATCH, what);
+            return Ok(nevertheless(drain, Why::MISMATCH, what));
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
     match (summary.acknowledged, when, summary.released) {
         (Some(true), EvictWhen::Released, Some(true)) => Ok(Decision::allowed(Why::RELEASED)),
-        (Some(true), EvictWhen::Released, Some(false)) => hold(
-            Why::SESSIONS,
-            "all load balancers have acknowledged the drain; sessions are left",
-        ),
+        (Some(true), EvictWhen::Released, Some(false)) => {
+            hold(Why::SESSIONS, "all load balancers have acknowledged the drain; sessions are left")
+        }
         (Some(true), EvictWhen::Released, None) => {
             hold_unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left")
         }
@@ -123,8 +122,8 @@ fn judge_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> 
     }
 }
 
-fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Judgement {
-    Ok(Decision::unacknowledged(why, about(drain, what, "; evicting anyway")))
+fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Decision {
+    Decision::unacknowledged(why, about(drain, what, "; evicting anyway"))
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does
@@ -150,22 +149,18 @@ fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
 /// Returns what a drain still waits for.
 fn waiting(summary: &DrainSummary) -> String {
     let acknowledged = summary.acknowledged_probers.min(summary.probers);
-    let mut text =
-        format!("{acknowledged} of {} load balancers have acknowledged the drain", summary.probers);
+    let text = format!("{acknowledged} of {} load balancers have acknowledged the drain", summary.probers);
     let named: Vec<_> = summary.waiting_for.iter().take(NAMED).map(|name| short(name)).collect();
     if named.is_empty() {
         return text + "; waiting until the interval of --ack-interval has passed";
     }
-    text += &format!("; waiting for {}", named.join(", "));
-    let others =
-        summary.probers.saturating_sub(acknowledged).max(summary.waiting_for.len()).saturating_sub(NAMED);
-    if others > 0 {
-        text += &format!(" and {others} more");
-    }
-    if !summary.balancers {
-        text += "; without --balancers every regular client of the agent counts as one";
-    }
-    text
+    let others = summary.probers.saturating_sub(acknowledged).max(summary.waiting_for.len());
+    let more = match others.saturating_sub(NAMED) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let every = if summary.balancers { "" } else { EVERY_CLIENT };
+    format!("{text}; waiting for {}{more}{every}", named.join(", "))
 }
 
 /// Returns why the agent does not know.

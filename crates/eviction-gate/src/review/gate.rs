@@ -3,9 +3,7 @@
 use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
 use super::notices::Notices;
-use crate::decision::{
-    AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for,
-};
+use crate::decision::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for};
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::{self, ReadNode, ReadPod};

@@ -43,7 +43,9 @@ impl Metrics {
             self.count_flip(verdict, Verdict::Ready, RECOVERED.to_owned()).inc_by(0);
         }
         self.requests.get_or_create(&[("path", "/health"), ("code", "200")]).inc_by(0);
-        self.answers.get_or_create(&[("question", "/health"), ("verdict", Verdict::Ready.as_str())]).inc_by(0);
+        self.answers
+            .get_or_create(&[("question", "/health"), ("verdict", Verdict::Ready.as_str())])
+            .inc_by(0);
         registry.register("flips", "Changes of verdict", self.flips.clone());
         registry.register("http_requests", "HTTP requests answered", self.requests.clone());
         let help = "Answers to load balancers by verdict, agent-checks included";

@@ -1,9 +1,9 @@
 //! Tests of the probers that an agent takes over from the previous one.
 
 use super::world::{World, balancer};
-use nodegate_readiness::moment::millis;
 use nodegate_agent_api::{DrainStatus, Predecessor, ProberRecord, Status};
 use nodegate_readiness::Moment;
+use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{ProbeHistory, Standing};
 use std::time::{Duration, SystemTime};
 
