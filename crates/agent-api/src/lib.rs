@@ -2,6 +2,7 @@
 //! ([`Status`]), `/drain.json` ([`DrainSummary`]) and `/wait` ([`WaitReply`]).
 
 mod drain;
+mod predecessor;
 mod status;
 mod summary;
 mod wait;
@@ -10,7 +11,8 @@ pub use drain::{DrainStatus, ServiceStatus, Traffic, WaitingFor};
 pub use nodegate_readiness::probers::{
     AckSettings, Goal, HaproxyReport, NO_PROBERS, ProberRecord, Standing, WaitState,
 };
-pub use status::{CacheStatus, CheckStatus, Status};
+pub use predecessor::Predecessor;
+pub use status::{CacheStatus, CheckStatus, FACTS_FORMAT, Status};
 pub use summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use wait::WaitReply;
 

@@ -5,7 +5,6 @@ use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
-use nodegate_readiness::predecessor::FACTS_FORMAT;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
     Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
@@ -14,6 +13,9 @@ use nodegate_readiness::{
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::SystemTime;
+
+/// The format of the facts that are handed on. It changes whenever another agent could misread them.
+pub const FACTS_FORMAT: u32 = 2;
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -161,7 +163,7 @@ impl Status {
 
     /// Reads a view of the board.
     pub fn of(board: &BoardView<'_>, version: &'static str) -> Self {
-        let now = board.now();
+        let now = board.now;
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
         let configured = board.node_name().is_some();
@@ -200,7 +202,7 @@ impl Status {
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),
-            flips: board.remembered_flips().rev().cloned().collect(),
+            flips: board.flips.iter().rev().cloned().collect(),
         }
     }
 
@@ -217,7 +219,7 @@ impl Status {
 
 impl CheckStatus {
     fn read(board: &BoardView<'_>, id: CheckId) -> Self {
-        let now = board.now();
+        let now = board.now;
         let published = board.published();
         let result = published.state.local_result(id);
         let local = board.catalog().local(id).is_some();
@@ -232,7 +234,7 @@ impl CheckStatus {
             passed: active.then_some(report.outcome.passed()),
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
-            last_reason: board.last_reason(id).cloned(),
+            last_reason: board.last_reasons.get(&id).cloned(),
             age_ms: age.map(millis),
             duration_ms: millis(report.duration),
         }

@@ -7,7 +7,7 @@ mod service_board;
 mod unknown_ready;
 mod view;
 
-pub use freshness::{Freshness, LastKnown};
+pub use freshness::{Freshness, LastFacts, LastKnown};
 pub use published::Published;
 pub use service_board::{KnownService, ServiceView};
 pub use view::BoardView;
@@ -17,16 +17,16 @@ use crate::answer::{Answer, Reply};
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Verdict, verdict};
 use crate::drain_budget::Kept;
 use crate::facts::Node;
-use crate::flips::{Flip, Flips, RECOVERED};
+use crate::flips::{Flip, RECOVERED, REMEMBERED};
 use crate::host_signals::HostSignals;
-use crate::moment::{AtomicMoment, Moment};
+use crate::moment::{AtomicMoment, Moment, millis, since_epoch};
 use crate::query::{CheckRef, Query, known};
 use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::service::WatchedService;
 use crate::state::{LocalResult, State};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -44,8 +44,9 @@ pub struct Board {
     proof: AtomicMoment,
     /// Why there is no proof, since the last one.
     trouble: ArcSwapOption<String>,
-    /// The facts of an earlier agent, until there is proof.
-    taken_over: OnceLock<TakenOver>,
+    /// The age of the facts that were taken over from an earlier agent, and when that happened. These facts are
+    /// never fresh: this agent has no proof of them.
+    taken_over: OnceLock<(Duration, Moment)>,
     asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     last_pool_change: AtomicMoment,
@@ -63,20 +64,6 @@ pub struct Board {
     pub after_change: OnceLock<Listener<()>>,
 }
 
-/// The age of the facts that were taken over, and the time at which that happened. These facts are never
-/// fresh: this agent has no proof of them.
-#[derive(Clone, Copy, Debug)]
-struct TakenOver {
-    age: Duration,
-    at: Moment,
-}
-
-impl TakenOver {
-    fn age_at(&self, now: Moment) -> Duration {
-        self.age.saturating_add(now.since(self.at))
-    }
-}
-
 /// Code that waits for an event on the board.
 pub type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
@@ -86,7 +73,10 @@ struct Writer {
     open: bool,
     /// The latest moment for which the verdict was computed.
     latest: Moment,
-    flips: Flips,
+    /// The verdict; `None` before the first one, which is no flip.
+    verdict: Option<Verdict>,
+    /// The last [`REMEMBERED`] flips.
+    flips: VecDeque<Flip>,
     /// The drain signals in effect.
     signals: Vec<Reason>,
     last_reasons: BTreeMap<CheckId, Reason>,
@@ -376,10 +366,15 @@ impl Board {
             self.last_signal.advance(now);
         }
         let reports = self.reports(state, &self.default_checks, &self.policy, stale, now);
-        let (verdict, reason) = why(&reports);
-        let flip = writer.flips.observe(verdict, reason, wall)?;
+        let (to, reason) = why(&reports);
+        let from = writer.verdict.replace(to).filter(|from| *from != to)?;
+        let flip = Flip { at_unix_ms: millis(since_epoch(wall)), from, to, reason };
+        if writer.flips.len() == REMEMBERED {
+            writer.flips.pop_front();
+        }
+        writer.flips.push_back(flip.clone());
         self.flipped.advance(now);
-        if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
+        if (from == Verdict::Ready) != (to == Verdict::Ready) {
             self.last_pool_change.advance(now);
         }
         Some(flip)

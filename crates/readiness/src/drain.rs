@@ -354,8 +354,9 @@ mod tests {
     fn values_are_shown_if_a_signal_depends_on_them() {
         let labels =
             [("a", "1"), ("b", "2"), ("c", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let taints =
-            ["a=1:NoSchedule", "b=2:NoSchedule", "c=3:NoExecute"].map(|text| Taint::from(text.to_owned()));
+        let taints = [("a", "1", "NoSchedule"), ("b", "2", "NoSchedule"), ("c", "3", "NoExecute")]
+            .map(|parts| <[&str; 3]>::from(parts).map(str::to_owned))
+            .map(|[key, value, effect]| Taint { key, value, effect });
         let annotations = ["d", "e"].map(|key| (key.to_owned(), "4".to_owned()));
         let facts = NodeFacts {
             labels: labels.into(),
@@ -370,15 +371,19 @@ mod tests {
             (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
         };
         let unnamed = |shown: String| (shown, "null".to_owned());
-        let keys = r#"["a","b","c"]"#;
-        assert_eq!(shown_by("none"), unnamed(format!("{keys} {keys}")));
-        assert_eq!(shown_by("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
-        let shown = r#"["a","b=2","c"] ["a","b=2","c:NoExecute"]"#;
-        assert_eq!(shown_by("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
-        let shown = format!(r#"{keys} ["a=1:NoSchedule","b","c"]"#);
+        let (labels, [a, b, c]) =
+            (r#"{"a":"","b":"","c":""}"#, ["a", "b", "c"].map(|key| format!(r#"{{"key":"{key}"}}"#)));
+        let keys = format!("{labels} [{a},{b},{c}]");
+        assert_eq!(shown_by("none"), unnamed(keys.clone()));
+        assert_eq!(shown_by("label:a,taint:a,label:d=1"), unnamed(keys));
+        let shown = format!(
+            r#"{{"a":"","b":"2","c":""}} [{a},{{"key":"b","value":"2"}},{{"effect":"NoExecute","key":"c"}}]"#
+        );
+        assert_eq!(shown_by("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown));
+        let shown = format!(r#"{labels} [{{"effect":"NoSchedule","key":"a","value":"1"}},{b},{c}]"#);
         assert_eq!(shown_by("taint:a=1:NoSchedule"), unnamed(shown));
-        assert_eq!(shown_by("annotation:d,annotation:f").1, r#"["d"]"#);
-        assert_eq!(shown_by("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
+        assert_eq!(shown_by("annotation:d,annotation:f").1, r#"{"d":""}"#);
+        assert_eq!(shown_by("annotation:d,annotation:e=7").1, r#"{"d":"","e":"4"}"#);
     }
 
     proptest! {

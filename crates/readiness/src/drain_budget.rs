@@ -16,7 +16,6 @@ use std::time::{Duration, SystemTime};
 
 /// The largest share of the nodes that a cordon may take out at a time, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
 pub struct MaxDrained(u8);
 
 impl MaxDrained {
@@ -42,20 +41,6 @@ impl FromStr for MaxDrained {
         let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
         let in_range = percent.filter(|percent| (1..=100).contains(percent));
         in_range.map(Self).ok_or(BadValue("a share of the nodes from 1% to 100%, which is no limit"))
-    }
-}
-
-impl TryFrom<String> for MaxDrained {
-    type Error = BadValue;
-
-    fn try_from(text: String) -> Result<Self, BadValue> {
-        text.parse()
-    }
-}
-
-impl From<MaxDrained> for String {
-    fn from(max: MaxDrained) -> Self {
-        max.to_string()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bad_value::of_word;
 use crate::drain_budget::Kept;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -44,8 +44,7 @@ impl Node {
     }
 }
 
-/// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::predecessor::FACTS_FORMAT) is the version
-/// of its JSON.
+/// The part of a Node that readiness depends on. `FACTS_FORMAT` of nodegate-agent-api is the version of its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// `metadata.uid`, which differs for another Node of the same name. It is not handed on to the next
@@ -63,12 +62,10 @@ pub struct NodeFacts {
     pub deleting: bool,
     /// The taints in the Node's `spec`.
     pub taints: BTreeSet<Taint>,
-    /// `metadata.labels`, each written as `key` or `key=value`.
-    #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`, written like labels. The board keeps those that a drain signal names.
+    /// `metadata.annotations`. The board keeps those that a drain signal names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
     pub annotations: BTreeMap<String, String>,
     /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
     #[serde(skip)]
@@ -88,48 +85,18 @@ pub struct UnreachableTaint {
     pub added_unix_ms: Option<u64>,
 }
 
-/// One taint, in the notation of kubectl: `key=value:effect`, where value and effect may be missing.
+/// One taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
+#[serde(default)]
 pub struct Taint {
     /// The `key` of the taint.
     pub key: String,
     /// `value`; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// The `effect` of the taint, e.g. `NoSchedule`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
-}
-
-impl From<String> for Taint {
-    fn from(text: String) -> Self {
-        let (label, effect) = text.split_once(':').unwrap_or((&text, ""));
-        let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
-    }
-}
-
-impl From<Taint> for String {
-    fn from(Taint { key, value, effect }: Taint) -> Self {
-        let label = key_and_value(&key, &value);
-        if effect.is_empty() { label } else { format!("{label}:{effect}") }
-    }
-}
-
-fn key_and_value(key: &str, value: &str) -> String {
-    if value.is_empty() { key.to_owned() } else { format!("{key}={value}") }
-}
-
-fn labels_to_text<S: Serializer>(labels: &BTreeMap<String, String>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(labels.iter().map(|(key, value)| key_and_value(key, value)))
-}
-
-fn labels_of_text<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let labels = Vec::<String>::deserialize(from)?;
-    let label = |text: String| {
-        let (key, value) = text.split_once('=').unwrap_or((&text, ""));
-        (key.to_owned(), value.to_owned())
-    };
-    Ok(labels.into_iter().map(label).collect())
 }
 
 /// A set of address families. The empty set means that they are not known.

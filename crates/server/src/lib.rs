@@ -11,7 +11,7 @@ mod reading;
 mod route;
 mod serve;
 
-pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings, ResponseFuture};
+pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings};
 pub use metrics::Metrics;
 pub use nodegate_http::{BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 pub use probers::{ProberArgs, ProberSettings};

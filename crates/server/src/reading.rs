@@ -60,7 +60,7 @@ impl Reader {
     }
 
     fn reading(&self, board: &BoardView<'_>, probers: &[Prober]) -> Reading {
-        let now = board.now();
+        let now = board.now;
         let records: Vec<_> = probers.iter().map(|prober| prober.to_record(date(now))).collect();
         let blind = records.iter().filter(|prober| prober.misses_drains());
         let blind = blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
@@ -127,7 +127,7 @@ impl Reader {
         since: Moment,
         Known { histories, records, blind }: &Known,
     ) -> (Judgement, DrainStatus) {
-        let now = board.now();
+        let now = board.now;
         let heard = self.probers.listening(service.is_none(), board, now);
         let settings = self.probers.settings.acknowledged;
         let subject = Subject {

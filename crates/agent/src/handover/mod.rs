@@ -14,8 +14,9 @@ pub(crate) use recorder::record;
 pub(crate) use startup::wait;
 pub(crate) use state_file::StateFile;
 
+use nodegate_agent_api::Predecessor;
 use nodegate_agent_client::sentence::last_known;
-use nodegate_readiness::{Age, Board, Cordon, LastFacts, Node, Predecessor, Timeline};
+use nodegate_readiness::{Age, Board, Cordon, LastFacts, Node, Timeline};
 use nodegate_server::App;
 use std::future::Future;
 use std::path::PathBuf;
@@ -32,9 +33,6 @@ pub(crate) struct HandoverArgs {
 
 /// The agents that ran on this node before this one. Each method returns within seconds; an error is a text for the log.
 pub trait LastKnownSources {
-    /// Returns true if an agent of this boot answered here within the last minute.
-    fn answered_recently(&self) -> impl Future<Output = bool>;
-
     /// Queries the predecessor, the agent of this node on this agent's ports; `None` if there is no predecessor.
     fn predecessor(&self, node: &str) -> impl Future<Output = Result<Option<Predecessor>, String>>;
 
@@ -87,15 +85,12 @@ pub(crate) async fn take_over(
 
 /// Returns what an earlier agent knew, and logs what can't be taken over.
 fn usable(from: &str, found: Result<Option<Predecessor>, String>) -> Option<Predecessor> {
-    let (found, error) = match found {
-        Ok(found) => {
-            let left = found.as_ref().map(|found| found.left.join("; "));
-            (found, left.unwrap_or_default())
-        }
-        Err(error) => (None, error),
+    let error = match &found {
+        Ok(found) => found.as_ref().and_then(|found| found.left.as_ref()),
+        Err(error) => Some(error),
     };
-    if !error.is_empty() {
+    if let Some(error) = error {
         tracing::warn!(from, error, "can't take over all that an earlier agent knew");
     }
-    found
+    found.ok().flatten()
 }

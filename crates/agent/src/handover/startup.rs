@@ -31,7 +31,8 @@ pub(crate) async fn wait(
     if is_startup_over(&mut started, began + GRACE).await {
         return seen;
     }
-    let just_crashed = sources.answered_recently().await;
+    let recorded = sources.recorded(node).await.ok().flatten();
+    let just_crashed = recorded.is_some_and(|recorded| recorded.has_just_answered);
     let limit = began + if just_crashed { GRACE } else { stale_after.min(LONGEST) };
     loop {
         let predecessor = tokio::select! {

@@ -1,9 +1,8 @@
 //! Reads and writes the file in `--state-dir`: the last known facts, and when an agent last answered here, so that an
 //! agent that starts right after a crash need not wait.
 
-use nodegate_agent_api::Status;
+use nodegate_agent_api::{Predecessor, Status};
 use nodegate_clock::boottime;
-use nodegate_readiness::Predecessor;
 use nodegate_readiness::moment::{millis, since_epoch};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -70,16 +69,14 @@ impl StateFile {
     /// Reads the file; `None` if none was ever written. The error is a text for the log.
     pub(crate) fn read(&self, node: &str) -> Result<Option<Predecessor>, String> {
         let parse = |bytes: Vec<u8>| {
-            Predecessor::parse(&bytes, node, nodegate_clock::wall()).map_err(|unusable| unusable.to_string())
+            let then: Option<Answering> = serde_json::from_slice(&bytes).ok();
+            let has_just_answered =
+                then.zip(Answering::now().ok()).is_some_and(|(then, now)| then.is_recent(&now));
+            let found = Predecessor::parse(&bytes, node, nodegate_clock::wall())?;
+            Ok(Predecessor { has_just_answered, ..found })
         };
         let read = self.bytes().and_then(|bytes| bytes.map(parse).transpose());
         read.map_err(|error| format!("{}: {error}", self.path().display()))
-    }
-
-    /// Returns true if the file says that an agent of this boot answered within the last minute.
-    pub(super) fn answered_recently(&self) -> bool {
-        let answering = self.bytes().ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        answering.zip(Answering::now().ok()).is_some_and(|(then, now): (Answering, _)| then.is_recent(&now))
     }
 
     /// Returns the content of the file, if there is one.

@@ -4,24 +4,6 @@ use nodegate_agent_api::DrainSummary;
 use nodegate_program::{choice, duration};
 use std::time::Duration;
 
-/// A Pod, as far as the decision depends on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(crate) struct PodView {
-    pub(crate) uid: String,
-    pub(crate) namespace: String,
-    pub(crate) node: String,
-    pub(crate) is_terminating: bool,
-    pub(crate) is_running: bool,
-    pub(crate) is_daemon: bool,
-    /// Whether the kubelet made it from a file.
-    pub(crate) is_mirror: bool,
-    /// Whether it has the gate's label, which any pod may have.
-    pub(crate) is_labelled_as_gate: bool,
-    /// The annotation `nodegate.io/evict-when` of the Pod or its namespace.
-    pub(crate) evict_when: Option<EvictWhen>,
-}
-
 /// The event for which an eviction waits: the annotation `nodegate.io/evict-when` and `--evict-when`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum EvictWhen {

@@ -1,12 +1,11 @@
 //! The rules, in the order in which they count. `review::gate` calls them for each review.
 
-use super::case::{AgentReply, Answer, Decision, Drain, EvictWhen, HoldMode, Limits, PodView, Why};
+use super::case::{AgentReply, Answer, Decision, Drain, EvictWhen, HoldMode, Limits, Why};
 use nodegate_agent_api::DrainSummary;
 use nodegate_agent_client::sentence;
 use nodegate_program::sanitize_short;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{NO_PROBERS, TOO_FEW};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// An agent that is fresh and still says Ready after this time has other drain signals than the gate.
@@ -17,22 +16,10 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 const RETRY_SOON: Duration = Duration::from_secs(10);
 /// The number of load balancers that a message names.
 const NAMED: usize = 3;
+/// What a message adds if no setting names the load balancers.
+const EVERY_CLIENT: &str = "; without --balancers every regular client of the agent counts as one";
 /// The longest foreign text in a message, in characters: any program may answer at an agent's address.
 const LONGEST: usize = 240;
-
-/// Returns why the gate, which runs in this namespace, does not hold this Pod, whatever its Node; `None` if it depends on
-/// the Node.
-pub(crate) fn exemption(pod: &PodView, own_namespace: &str) -> Option<Why> {
-    let is_gate = pod.namespace == own_namespace && pod.is_labelled_as_gate;
-    let rules = [
-        (pod.is_terminating, Why::POD_TERMINATING),
-        (!pod.is_running || pod.node.is_empty(), Why::POD_NOT_RUNNING),
-        (pod.is_daemon, Why::POD_OF_DAEMON_SET),
-        (pod.is_mirror, Why::MIRROR_POD),
-        (is_gate, Why::GATE_POD),
-    ];
-    rules.into_iter().find_map(|(applies, why)| applies.then_some(why))
-}
 
 /// Decides about a pod on a draining node.
 pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
@@ -42,8 +29,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
         (annotation, _) => annotation.unwrap_or(limits.evict_when),
     };
     let Hold { why, what, is_unknown } = match judge(drain, when) {
-        Judgement::Hold(hold) => hold,
-        Judgement::GoOn(decision) => return decision,
+        Err(hold) => hold,
+        Ok(decision) => return decision,
     };
     let age = age(drain);
     // Its hold begins when its turn has come.
@@ -59,11 +46,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     Decision { answer: Answer::Denied { retry_soon }, why, message: about(drain, &what, "") }
 }
 
-/// What an agent's reply means for an eviction.
-enum Judgement {
-    Hold(Hold),
-    GoOn(Decision),
-}
+/// What an agent's reply means for an eviction: it goes on, or it is held.
+type Judgement = Result<Decision, Hold>;
 
 /// A reason to hold, whatever the age of the drain.
 struct Hold {
@@ -74,81 +58,72 @@ struct Hold {
     is_unknown: bool,
 }
 
-impl Judgement {
-    fn known(why: Why, what: impl Into<String>) -> Self {
-        Self::Hold(Hold { why, what: what.into(), is_unknown: false })
-    }
+fn hold(why: Why, what: impl Into<String>) -> Judgement {
+    Err(Hold { why, what: what.into(), is_unknown: false })
+}
 
-    fn unknown(why: Why, what: impl Into<String>) -> Self {
-        Self::Hold(Hold { why, what: what.into(), is_unknown: true })
-    }
-
-    fn allowed(why: Why) -> Self {
-        Self::GoOn(Decision::allowed(why))
-    }
+fn hold_unknown(why: Why, what: impl Into<String>) -> Judgement {
+    Err(Hold { why, what: what.into(), is_unknown: true })
 }
 
 fn judge(drain: &Drain<'_>, when: EvictWhen) -> Judgement {
     match drain.agent {
         AgentReply::Summary(summary) => judge_summary(drain, summary, when),
-        AgentReply::WrongAgent(why) => Judgement::unknown(Why::WRONG_AGENT, short(why)),
+        AgentReply::WrongAgent(why) => hold_unknown(Why::WRONG_AGENT, short(why)),
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => nevertheless(drain, Why::NODE_DEAD, &what),
-                _ => Judgement::unknown(Why::UNREACHABLE, what),
+                Some(time) if time >= DEAD_AFTER => Ok(nevertheless(drain, Why::NODE_DEAD, &what)),
+                _ => hold_unknown(Why::UNREACHABLE, what),
             }
         }
-        AgentReply::Overloaded => {
-            Judgement::known(Why::OVERLOADED, "too many drains at once to query every agent")
-        }
+        AgentReply::Overloaded => hold(Why::OVERLOADED, "too many drains at once to query every agent"),
     }
 }
 
 fn judge_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Judgement {
     if summary.stale {
-        return Judgement::unknown(Why::STALE, "the agent's cache is stale");
+        return hold_unknown(Why::STALE, "the agent's cache is stale");
     }
     if let Some(kept) = &summary.kept {
-        return Judgement::known(Why::KEPT, sentence::kept(kept));
+        return hold(Why::KEPT, sentence::kept(kept));
     }
     match summary.verdict {
-        None => return Judgement::unknown(Why::NOT_KNOWN, not_known(summary)),
+        None => return hold_unknown(Why::NOT_KNOWN, not_known(summary)),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
-            return Judgement::known(Why::NOT_OUT, "the agent does not say yet that the node is going out");
+            return hold(Why::NOT_OUT, "the agent does not say yet that the node is going out");
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return nevertheless(drain, Why::MISMATCH, what);
+            return Ok(nevertheless(drain, Why::MISMATCH, what));
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
     match (summary.acknowledged, when, summary.released) {
-        (Some(true), EvictWhen::Released, Some(true)) => Judgement::allowed(Why::RELEASED),
-        (Some(true), EvictWhen::Released, Some(false)) => Judgement::known(
-            Why::SESSIONS,
-            "all load balancers have acknowledged the drain; sessions are left",
-        ),
-        (Some(true), EvictWhen::Released, None) => {
-            Judgement::unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left")
+        (Some(true), EvictWhen::Released, Some(true)) => Ok(Decision::allowed(Why::RELEASED)),
+        (Some(true), EvictWhen::Released, Some(false)) => {
+            hold(Why::SESSIONS, "all load balancers have acknowledged the drain; sessions are left")
         }
-        (Some(true), _, _) => Judgement::allowed(Why::ACKNOWLEDGED),
-        (Some(false), _, _) => Judgement::known(Why::WAITING, waiting(summary)),
+        (Some(true), EvictWhen::Released, None) => {
+            hold_unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left")
+        }
+        (Some(true), _, _) => Ok(Decision::allowed(Why::ACKNOWLEDGED)),
+        (Some(false), _, _) => hold(Why::WAITING, waiting(summary)),
         (None, _, _) if !matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
-            Judgement::unknown(Why::NOT_KNOWN, not_known(summary))
+            hold_unknown(Why::NOT_KNOWN, not_known(summary))
         }
         // Its label keeps it out of load balancers, and none probes it.
-        (None, _, _) if drain.is_excluded && summary.probers == 0 => Judgement::allowed(Why::OUT_BY_LABEL),
+        (None, _, _) if drain.is_excluded && summary.probers == 0 => Ok(Decision::allowed(Why::OUT_BY_LABEL)),
         // No setting requires that load balancers probe this node.
         (None, _, _) if !summary.balancers && summary.settings.probers.is_none() => {
-            Judgement::allowed(Why::NO_PROBERS)
+            Ok(Decision::allowed(Why::NO_PROBERS))
         }
-        (None, _, _) => Judgement::unknown(Why::NO_PROBERS, not_known(summary)),
+        (None, _, _) => hold_unknown(Why::NO_PROBERS, not_known(summary)),
     }
 }
 
-fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Judgement {
-    Judgement::GoOn(Decision::unacknowledged(why, about(drain, what, "; evicting anyway")))
+fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Decision {
+    Decision::unacknowledged(why, about(drain, what, "; evicting anyway"))
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does
@@ -174,28 +149,18 @@ fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
 /// Returns what a drain still waits for.
 fn waiting(summary: &DrainSummary) -> String {
     let acknowledged = summary.acknowledged_probers.min(summary.probers);
-    let mut text =
-        format!("{acknowledged} of {} load balancers have acknowledged the drain", summary.probers);
-    let mut named = summary.waiting_for.iter().take(NAMED).map(|name| short(name));
-    let Some(first) = named.next() else {
+    let text = format!("{acknowledged} of {} load balancers have acknowledged the drain", summary.probers);
+    let named: Vec<_> = summary.waiting_for.iter().take(NAMED).map(|name| short(name)).collect();
+    if named.is_empty() {
         return text + "; waiting until the interval of --ack-interval has passed";
+    }
+    let others = summary.probers.saturating_sub(acknowledged).max(summary.waiting_for.len());
+    let more = match others.saturating_sub(NAMED) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
     };
-    text.push_str("; waiting for ");
-    text.push_str(&first);
-    for name in named {
-        text.push_str(", ");
-        text.push_str(&name);
-    }
-    let others =
-        summary.probers.saturating_sub(acknowledged).max(summary.waiting_for.len()).saturating_sub(NAMED);
-    if others > 0 {
-        // Writing to a String does not fail.
-        let _ = write!(text, " and {others} more");
-    }
-    if !summary.balancers {
-        text.push_str("; without --balancers every regular client of the agent counts as one");
-    }
-    text
+    let every = if summary.balancers { "" } else { EVERY_CLIENT };
+    format!("{text}; waiting for {}{more}{every}", named.join(", "))
 }
 
 /// Returns why the agent does not know.

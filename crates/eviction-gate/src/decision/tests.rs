@@ -97,35 +97,7 @@ fn outcome(agent: &AgentReply, seconds: u32) -> (Answer, Why) {
     (decision.answer, decision.why)
 }
 
-type Change = fn(&mut PodView);
-
 const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
-
-#[test]
-fn pods_without_traffic_are_free() {
-    let own = "nodegate";
-    let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
-    assert_eq!(exemption(&web, own), None);
-    let rows: [(Change, Why); 5] = [
-        (|pod| pod.is_terminating = true, Why::POD_TERMINATING),
-        (|pod| pod.is_running = false, Why::POD_NOT_RUNNING),
-        (|pod| pod.node.clear(), Why::POD_NOT_RUNNING),
-        (|pod| pod.is_daemon = true, Why::POD_OF_DAEMON_SET),
-        (|pod| pod.is_mirror = true, Why::MIRROR_POD),
-    ];
-    for (change, why) in rows {
-        let mut pod = web.clone();
-        change(&mut pod);
-        assert_eq!(exemption(&pod, own), Some(why));
-    }
-    let app = |namespace: &str| PodView {
-        namespace: namespace.to_owned(),
-        is_labelled_as_gate: true,
-        ..web.clone()
-    };
-    assert_eq!(exemption(&app("nodegate"), own), Some(Why::GATE_POD));
-    assert_eq!(exemption(&app("other"), own), None, "any pod may have the label");
-}
 
 #[test]
 fn the_acknowledgement_ends_a_hold() {

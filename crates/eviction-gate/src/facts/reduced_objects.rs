@@ -1,6 +1,6 @@
 //! Objects of the API, reduced to the fields on which a decision depends. `review::gate` reads them.
 
-use crate::decision::{EvictWhen, PodView};
+use crate::decision::{EvictWhen, Why};
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{NodeIdentity, agent_addresses};
@@ -47,22 +47,38 @@ struct Status {
     conditions: Option<Vec<NodeCondition>>,
 }
 
-pub(crate) fn pod(json: &str) -> serde_json::Result<PodView> {
+/// A Pod that the gate may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReadPod {
+    pub(crate) uid: String,
+    pub(crate) node: String,
+    pub(crate) evict_when: Option<EvictWhen>,
+}
+
+/// Parses a Pod. The inner error is why the gate, which runs in this namespace, does not hold it, whatever its Node.
+pub(crate) fn pod(json: &str, own_namespace: &str) -> serde_json::Result<Result<ReadPod, Why>> {
     let Object { metadata, spec, status } = serde_json::from_str(json)?;
-    let evict_when = evict_when(&metadata);
-    let owners = metadata.owner_references.unwrap_or_default();
-    Ok(PodView {
-        uid: metadata.uid.unwrap_or_default(),
-        namespace: metadata.namespace.unwrap_or_default(),
-        node: spec.node_name,
-        is_terminating: metadata.deletion_timestamp.is_some(),
-        is_running: status.phase == "Running",
-        is_daemon: owners.iter().any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
-        is_mirror: metadata.annotations.is_some_and(|all| all.contains_key(MIRROR)),
-        is_labelled_as_gate: metadata
-            .labels
-            .is_some_and(|labels| labels.get(APP.0).is_some_and(|app| app == APP.1)),
-        evict_when,
+    let mut owners = metadata.owner_references.iter().flatten();
+    let is_gate = metadata.namespace.as_deref() == Some(own_namespace)
+        && metadata.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == APP);
+    let exemptions = [
+        (metadata.deletion_timestamp.is_some(), Why::POD_TERMINATING),
+        (status.phase != "Running" || spec.node_name.is_empty(), Why::POD_NOT_RUNNING),
+        (
+            owners.any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
+            Why::POD_OF_DAEMON_SET,
+        ),
+        (metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR), Why::MIRROR_POD),
+        // Any pod may have the label.
+        (is_gate, Why::GATE_POD),
+    ];
+    Ok(match exemptions.into_iter().find(|(applies, _)| *applies) {
+        Some((_, why)) => Err(why),
+        None => Ok(ReadPod {
+            evict_when: evict_when(&metadata),
+            uid: metadata.uid.unwrap_or_default(),
+            node: spec.node_name,
+        }),
     })
 }
 
@@ -169,37 +185,37 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_is_read() {
-        let read = |value: serde_json::Value| pod(&value.to_string()).unwrap();
-        assert_eq!(read(json!({})), PodView::default());
-        let view = read(json!({
-            "metadata": {"uid": "u", "namespace": "d", "annotations": {EVICT_WHEN: "released"},
-                "labels": {APP.0: APP.1}, "ownerReferences": [{"kind": "ReplicaSet", "controller": true}]},
-            "spec": {"nodeName": "n1"}, "status": {"phase": "Running"},
-        }));
-        let expected = PodView {
-            uid: "u".into(),
-            namespace: "d".into(),
-            node: "n1".into(),
-            is_running: true,
-            is_labelled_as_gate: true,
-            evict_when: Some(EvictWhen::Released),
-            ..PodView::default()
+    fn a_pod_is_read_and_those_without_traffic_are_free() {
+        let with = |pointer: &str, value: serde_json::Value| {
+            let mut pod = json!({
+                "metadata": {"uid": "u", "namespace": "d", "annotations": {EVICT_WHEN: "released"}, "labels": {APP.0: APP.1},
+                    "ownerReferences": [{"kind": "ReplicaSet", "controller": true}]},
+                "spec": {"nodeName": "n1"}, "status": {"phase": "Running"},
+            });
+            *pod.pointer_mut(pointer).unwrap() = value;
+            super::pod(&pod.to_string(), "nodegate").unwrap()
         };
-        assert_eq!(view, expected);
-        assert!(
-            read(json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}}))
-                .is_daemon
-        );
-        assert!(!read(json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet"}]}})).is_daemon);
-        assert!(read(json!({"metadata": {"annotations": {MIRROR: "x"}}})).is_mirror);
-        assert!(read(json!({"metadata": {"deletionTimestamp": "2026-11-23T00:00:00Z"}})).is_terminating);
+        let evict_when = Some(EvictWhen::Released);
+        let held = ReadPod { uid: "u".into(), node: "n1".into(), evict_when };
+        assert_eq!(with("/metadata/namespace", json!("other")), Ok(held), "any pod may have the label");
+        for (pointer, value, why) in [
+            ("/metadata", json!({"deletionTimestamp": "2026-11-23T00:00:00Z"}), Why::POD_TERMINATING),
+            ("/status/phase", json!("Pending"), Why::POD_NOT_RUNNING),
+            ("/spec", json!({}), Why::POD_NOT_RUNNING),
+            ("/metadata/ownerReferences/0/kind", json!("DaemonSet"), Why::POD_OF_DAEMON_SET),
+            ("/metadata/annotations", json!({MIRROR: "x"}), Why::MIRROR_POD),
+            ("/metadata/namespace", json!("nodegate"), Why::GATE_POD),
+        ] {
+            assert_eq!(with(pointer, value), Err(why), "{pointer}");
+        }
+        assert!(with("/metadata/ownerReferences/0", json!({"kind": "DaemonSet"})).is_ok());
         for (word, evict_when) in [
             ("acknowledged", Some(EvictWhen::Acknowledged)),
             ("now ", Some(EvictWhen::Now)),
             ("acknowledge", None),
         ] {
-            assert_eq!(read(json!({"metadata": {"annotations": {EVICT_WHEN: word}}})).evict_when, evict_when);
+            let pod = with("/metadata/annotations", json!({EVICT_WHEN: word}));
+            assert_eq!(pod.unwrap().evict_when, evict_when);
         }
     }
 
@@ -259,7 +275,7 @@ mod tests {
             json.truncate(cut.max(NODE.len() - 60));
             if let Ok(text) = std::str::from_utf8(&json) {
                 let _ = node(text, &DrainSignals::default(), UNIX_EPOCH);
-                let _ = pod(text);
+                let _ = pod(text, "nodegate");
                 let _ = namespace(text);
             }
         }

@@ -3,12 +3,10 @@
 use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
 use super::notices::Notices;
-use crate::decision::{
-    AgentReply, Answer, Decision, Drain, EvictWhen, Limits, PodView, Why, decide, exemption, out_for,
-};
+use crate::decision::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for};
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
-use crate::facts::reduced_objects::{self, ReadNode};
+use crate::facts::reduced_objects::{self, ReadNode, ReadPod};
 use crate::facts::shared_reads::SharedReads;
 use crate::gate_metrics::GateMetrics;
 use nodegate_kube_follow::{ApiError, KubeApi};
@@ -67,16 +65,12 @@ const AT_ONCE: usize = 128;
 /// The pause between two looks at draining Nodes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the API server says about the pod of a review.
-enum Found {
-    /// Nothing holds it, for this reason.
-    Free(Why),
-    OnDrainingNode(DrainingPod),
-}
+/// What the API server says about the pod of a review; `Err` if nothing holds it, for this reason.
+type Found = Result<DrainingPod, Why>;
 
 /// A pod whose eviction depends on the agent of its node.
 struct DrainingPod {
-    pod: PodView,
+    pod: ReadPod,
     node: Arc<ReadNode>,
     /// The annotation of the pod, else that of its namespace.
     annotation: Option<EvictWhen>,
@@ -113,8 +107,8 @@ impl Gate {
         let found = found.unwrap_or_else(|_| Err("the API server was too slow".to_owned()));
         let decision = match found {
             Err(error) => failed(review, &error),
-            Ok(Found::Free(why)) => Decision::allowed(why),
-            Ok(Found::OnDrainingNode(pod)) => self.on_draining_node(review, &pod, arrival, deadline).await,
+            Ok(Err(why)) => Decision::allowed(why),
+            Ok(Ok(pod)) => self.on_draining_node(review, &pod, arrival, deadline).await,
         };
         self.metrics.reviewed(decision.answer, decision.why);
         tracing::debug!(
@@ -132,11 +126,12 @@ impl Gate {
     async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Found, String> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
         let json = self.api.get(&path).await.map_err(|error| error.to_string())?;
-        let Some(json) = json else { return Ok(Found::Free(Why::POD_GONE)) };
-        let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error).to_string())?;
-        if let Some(why) = exemption(&pod, &self.settings.namespace) {
-            return Ok(Found::Free(why));
-        }
+        let Some(json) = json else { return Ok(Err(Why::POD_GONE)) };
+        let pod = reduced_objects::pod(&json, &self.settings.namespace);
+        let pod = match pod.map_err(|error| unreadable(&path, &error).to_string())? {
+            Ok(pod) => pod,
+            Err(why) => return Ok(Err(why)),
+        };
         let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
             match pod.evict_when {
                 None => self.namespace(&review.namespace, arrival).await,
@@ -144,12 +139,12 @@ impl Gate {
             }
         });
         let node = node.map_err(|error| error.to_string())?;
-        let Some(node) = node else { return Ok(Found::Free(Why::NODE_GONE)) };
+        let Some(node) = node else { return Ok(Err(Why::NODE_GONE)) };
         if !node.is_draining {
             self.drains.ended(node.key());
-            return Ok(Found::Free(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }));
+            return Ok(Err(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }));
         }
-        Ok(Found::OnDrainingNode(DrainingPod { pod, node, annotation }))
+        Ok(Ok(DrainingPod { pod, node, annotation }))
     }
 
     /// Reads a Node from etcd, after the review has arrived.

@@ -6,14 +6,14 @@ use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use nodegate_http::{
     ClientStream, Connection, Handler, Health, KnownClients, Limits, Networks, Protocol, RareLines,
     serve_requests, text,
 };
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ const BODY_WITHIN: Duration = Duration::from_secs(2);
 /// The longest body of a review, in bytes.
 const LONGEST_BODY: usize = 1 << 20;
 /// The longest usual body. A review of an eviction has some 2 KB.
-const USUAL_BODY: usize = 16 << 10;
+const USUAL_BODY: u64 = 16 << 10;
 /// The most longer bodies that are read at a time, so that all connections together don't fill the memory.
 const LONG_BODIES: usize = 8;
 
@@ -215,25 +215,21 @@ impl Webhook {
     }
 }
 
-/// Reads the body of a review. Only a limited number of long ones is read at a time.
-async fn read_body<B>(long_bodies: &Semaphore, mut body: B) -> Result<Vec<u8>, (StatusCode, String)>
+/// Reads the body of a review. Only a limited number of those that are long, or of unknown length, is read at a time.
+async fn read_body<B>(long_bodies: &Semaphore, body: B) -> Result<Bytes, (StatusCode, String)>
 where
-    B: Body<Data = Bytes, Error: Display> + Unpin,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    let (mut bytes, mut permit) = (Vec::new(), None);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > LONGEST_BODY {
+    let is_long = body.size_hint().upper().is_none_or(|length| length > USUAL_BODY);
+    let _permit = if is_long { long_bodies.acquire().await.ok() } else { None };
+    let body = Limited::new(body, LONGEST_BODY).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
             let why = format!("a review has at most {LONGEST_BODY} bytes");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+            return (StatusCode::PAYLOAD_TOO_LARGE, why);
         }
-        if bytes.len() + data.len() > USUAL_BODY && permit.is_none() {
-            permit = long_bodies.acquire().await.ok();
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes)
+        (StatusCode::BAD_REQUEST, error.to_string())
+    })?;
+    Ok(body.to_bytes())
 }
 
 /// The program's own health, which the kubelet probes: the time of the last upkeep, and the certificate.
@@ -297,11 +293,11 @@ mod tests {
     use std::convert::Infallible;
     use std::task::Poll;
 
-    /// Returns a body of this many bytes, which ends or keeps its reader waiting.
-    fn body(length: usize, ends: bool) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
+    /// Returns a body of this many bytes, which says so, and ends or keeps its reader waiting.
+    fn body(length: usize, ends: bool) -> Limited<impl Body<Data = Bytes, Error = Infallible>> {
         let bytes = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; length])))]);
         let rest = stream::poll_fn(move |_| if ends { Poll::Ready(None) } else { Poll::Pending });
-        StreamBody::new(bytes.chain(rest))
+        Limited::new(StreamBody::new(bytes.chain(rest)), length)
     }
 
     #[test]
@@ -323,11 +319,12 @@ mod tests {
     async fn few_long_bodies_are_read_at_a_time_and_none_that_is_too_long() {
         let long_bodies = Semaphore::new(LONG_BODIES);
         let read = |length, ends| Box::pin(read_body(&long_bodies, body(length, ends)));
-        let mut unfinished: Vec<_> = (0..8).map(|_| read(USUAL_BODY + 1, false)).collect();
+        let usual = usize::try_from(USUAL_BODY).unwrap();
+        let mut unfinished: Vec<_> = (0..8).map(|_| read(usual + 1, false)).collect();
         for read in &mut unfinished {
             assert!(poll!(read).is_pending());
         }
-        assert!(read(USUAL_BODY, true).now_or_never().is_some(), "a usual one waits for none");
+        assert!(read(usual, true).now_or_never().is_some(), "a usual one waits for none");
         let mut next = read(LONGEST_BODY, true);
         assert!(poll!(&mut next).is_pending());
         unfinished.pop();

@@ -67,7 +67,7 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
             (json!("no balancer probes this agent regularly"), json!("no_probers"));
     }
     if scene.has_budget {
-        status["max_drained"] = json!("50%");
+        status["max_drained"] = json!(50);
     }
     if let Some(sessions) = scene.sessions {
         let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };

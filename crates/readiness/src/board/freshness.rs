@@ -2,12 +2,11 @@
 //! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
 //! before a crash.
 
-use super::{Board, TakenOver, why};
+use super::{Board, why};
 use crate::check::{CheckId, Verdict};
 use crate::cordon::Cordon;
 use crate::facts::Node;
 use crate::moment::Moment;
-use crate::predecessor::LastFacts;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -33,11 +32,23 @@ pub struct LastKnown {
     pub reason: Option<Reason>,
 }
 
+/// The last known facts of a node, for a board without facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFacts {
+    /// The Node, which is never [`Node::Unknown`].
+    pub node: Node,
+    /// The time since these facts were proved.
+    pub age: Duration,
+    /// The Services that were watched, as `<namespace>/<name>`, with the numbers of their ready endpoints.
+    pub services: Vec<(String, usize)>,
+}
+
 impl Board {
     /// Returns the freshness of the cache.
     pub fn freshness(&self, now: Moment) -> Freshness {
         let Some(proof) = self.proof.get() else {
-            return Freshness { age: self.taken_over.get().map(|taken| taken.age_at(now)), stale: true };
+            let age = self.taken_over.get().map(|(age, at)| age.saturating_add(now.since(*at)));
+            return Freshness { age, stale: true };
         };
         let age = now.since(proof);
         Freshness { age: Some(age), stale: age > self.policy.stale_after }
@@ -99,16 +110,16 @@ impl Board {
                 }
                 return kept.is_some_and(|kept| state.judge_cordon(kept));
             }
-            if self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
+            if self.taken_over.set((last.age, now)).is_err() {
                 return false;
             }
             state.set_node(last.node, &self.policy, now, wall);
             state.judge_cordon(kept.flatten());
             // The catalog lists all checks, with those of the watched Services.
-            for known in last.services {
-                let index = self.catalog.services().position(|service| service.to_string() == known.service);
+            for (name, local_endpoints) in last.services {
+                let index = self.catalog.services().position(|service| service.to_string() == name);
                 if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
-                    service.local_endpoints.get_or_insert(known.local_endpoints);
+                    service.local_endpoints.get_or_insert(local_endpoints);
                 }
             }
             taken = true;

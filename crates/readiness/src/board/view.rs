@@ -5,14 +5,19 @@ use crate::check::CheckId;
 use crate::flips::Flip;
 use crate::moment::Moment;
 use crate::reason::Reason;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::time::SystemTime;
 
 /// The board while nothing changes it: state, proof and flips belong together.
 pub struct BoardView<'a> {
     board: &'a Board,
-    writer: &'a Writer,
-    now: Moment,
+    /// The moment of the view.
+    pub now: Moment,
+    /// The remembered flips, the oldest first.
+    pub flips: &'a VecDeque<Flip>,
+    /// The reason with which each check last failed, even if it passes now.
+    pub last_reasons: &'a BTreeMap<CheckId, Reason>,
 }
 
 impl Board {
@@ -22,7 +27,8 @@ impl Board {
         let mut writer = self.write();
         let now = now.max(writer.latest);
         let flip = self.observe(&mut writer, now, wall);
-        let read = read(&BoardView { board: self, writer: &writer, now });
+        let Writer { flips, last_reasons, .. } = &*writer;
+        let read = read(&BoardView { board: self, now, flips, last_reasons });
         drop(writer);
         self.report_flip(flip);
         read
@@ -64,23 +70,6 @@ impl Board {
         if let Some(after_change) = self.after_change.get() {
             after_change(());
         }
-    }
-}
-
-impl BoardView<'_> {
-    /// Returns the moment of the view.
-    pub fn now(&self) -> Moment {
-        self.now
-    }
-
-    /// Returns the remembered flips, the oldest first.
-    pub fn remembered_flips(&self) -> impl DoubleEndedIterator<Item = &Flip> {
-        self.writer.flips.remembered()
-    }
-
-    /// Returns the reason with which a check last failed, even if it passes now.
-    pub fn last_reason(&self, id: CheckId) -> Option<&Reason> {
-        self.writer.last_reasons.get(&id)
     }
 }
 

@@ -33,7 +33,7 @@ impl ProbePace {
     }
 
     /// Takes over the longest mean of the last hour from the previous agent.
-    pub(crate) fn taken_over(longest: Duration, now: Moment) -> Self {
+    pub(super) fn taken_over(longest: Duration, now: Moment) -> Self {
         let mut pace = Self::new(now);
         pace.keep(longest, now);
         pace

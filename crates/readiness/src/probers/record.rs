@@ -1,10 +1,12 @@
 //! A prober in `/status.json`, by which the next agent takes it over.
 
-use super::asked::{ProbeHistory, Standing};
+use super::asked::{GivenAnswer, Habit, ProbeHistory, Standing};
+use super::pace::ProbePace;
 use crate::check::Verdict;
 use crate::moment::{Moment, millis};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// A prober, its probe request, and the answers to it. Ages and intervals are in milliseconds. All text in it
 /// consists of harmless characters: `A-Z a-z 0-9` and `- _ . ~ / : , = & ? % *` and the space.
@@ -111,5 +113,27 @@ impl ProberRecord {
     /// changes its answer.
     pub fn misses_drains(&self) -> bool {
         !self.drainable && !self.on_this_node && self.standing.is_waited_for()
+    }
+}
+
+impl ProbeHistory {
+    /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its row starts over
+    /// with its next probe.
+    pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
+        let at = |age_ms| now.before(Duration::from_millis(age_ms)).unwrap_or_default();
+        let longest = Duration::from_millis(prober.longest_interval_ms?);
+        Some(Self {
+            first: at(prober.first_ms),
+            last: at(prober.last_ms),
+            interval: Some(prober.interval_ms.map_or(longest, Duration::from_millis)),
+            times: prober.asked,
+            habit: Habit::Regular { since: at(prober.regular_ms?) },
+            given: GivenAnswer { verdict: prober.verdict, code: prober.code },
+            in_a_row: 0,
+            row_changed: at(prober.last_ms),
+            row_from: at(prober.last_ms),
+            row_interval: Some(longest),
+            pace: ProbePace::taken_over(longest, now),
+        })
     }
 }

@@ -298,7 +298,7 @@ fn a_view_has_no_change_in_it() {
         });
         while !stop.load(Ordering::Relaxed) {
             let (status, since) = scenario.board.read(at(0), WALL, |board| {
-                (Status::of(board, "1"), board.now().since(board.last_pool_change()))
+                (Status::of(board, "1"), board.now.since(board.last_pool_change()))
             });
             let Some(n) = status.uid.as_deref().and_then(|uid| uid.parse::<u64>().ok()) else { continue };
             let verdict = if n % 2 == 1 { Verdict::Draining } else { Verdict::Ready };
@@ -337,7 +337,7 @@ proptest! {
                 turned = (verdict, second);
             }
             let (status, since) = scenario.board.read(at(second), WALL, |board| {
-                (Status::of(board, "1"), board.now().since(board.last_pool_change()))
+                (Status::of(board, "1"), board.now.since(board.last_pool_change()))
             });
             prop_assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
             prop_assert_eq!(status.facts.unwrap().unschedulable, cordoned);

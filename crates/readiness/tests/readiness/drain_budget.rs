@@ -1,9 +1,10 @@
 //! Tests of a cordon that the drain budget judges: `--max-drained`.
 
 use crate::board::{Scenario, at, node};
-use nodegate_agent_api::{DrainSummary, Status};
+use crate::rules::taint;
+use nodegate_agent_api::{DrainSummary, Predecessor, Status};
 use nodegate_agent_client::sentence;
-use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy, Predecessor, Taint};
+use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy};
 use std::time::SystemTime;
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
@@ -85,7 +86,7 @@ fn only_a_cordon_can_be_kept() {
     let scenario = begin(policy("unschedulable,taint:a"));
     set(&scenario, false);
     let Node::Present(mut facts) = node(true) else { unreachable!() };
-    facts.taints = [Taint::from("a:NoSchedule".to_owned())].into();
+    facts.taints = [taint("a:NoSchedule")].into();
     scenario.board.set_node(Node::Present(facts), at(1), WALL);
     assert_eq!(says(&scenario), OUT, "the other changes of the event count");
     assert_eq!(judge(&scenario, Some(kept())), OUT);

@@ -30,11 +30,19 @@ fn draining(reason: &str) -> Outcome {
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
+/// Parses a taint in the notation of kubectl.
+pub(crate) fn taint(text: &str) -> Taint {
+    let (label, effect) = text.split_once(':').unwrap_or((text, ""));
+    let (key, value) = label.split_once('=').unwrap_or((label, ""));
+    let [key, value, effect] = [key, value, effect].map(str::to_owned);
+    Taint { key, value, effect }
+}
+
 #[test]
 fn the_table_of_the_design() {
     let cordoned = NodeFacts { unschedulable: true, ..ready() };
     let deleting = NodeFacts { deleting: true, ..ready() };
-    let tainted = |key: &str| NodeFacts { taints: [Taint::from(key.to_owned())].into(), ..ready() };
+    let tainted = |key: &str| NodeFacts { taints: [taint(key)].into(), ..ready() };
     let labelled = |key: &str| NodeFacts { labels: [(key.to_owned(), String::new())].into(), ..ready() };
     let cases = [
         (ready(), Outcome::Pass),
@@ -87,7 +95,7 @@ fn which_signals_drain_is_a_setting() {
             "example.com/out=disk:NoExecute",
             "soft:PreferNoSchedule",
         ]
-        .map(|taint| Taint::from(text(taint)))
+        .map(taint)
         .into(),
         annotations: [(text("example.com/reboot"), text("2026-11-23T17:00:00Z"))].into(),
         conditions: vec![

@@ -7,7 +7,8 @@ use super::waits::{PodSettings, Waits};
 use crate::metrics::{Metrics, StateCollector, with_all};
 use crate::probers::{ProberSettings, Probers};
 use crate::reading::Reader;
-use nodegate_readiness::{Board, Liveness, Moment, Predecessor, Timeline};
+use nodegate_agent_api::Predecessor;
+use nodegate_readiness::{Board, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -43,8 +44,8 @@ pub struct App {
     pub(crate) reader: Arc<Reader>,
     pub(super) liveness: Arc<Liveness>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) verdicts: Arc<Verdicts>,
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) verdicts: Verdicts,
+    pub(crate) waits: Waits,
     pub(super) big: Arc<BigAnswers>,
 }
 
@@ -62,8 +63,8 @@ impl App {
         let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics, revision);
         let big = BigAnswers { reader: Arc::clone(&reader), registry, shared: SharedAnswers::default() };
         Self {
-            verdicts: Arc::new(Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate)),
-            waits: Arc::new(Waits::new(Arc::clone(&reader), parts.pods)),
+            verdicts: Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate),
+            waits: Waits::new(Arc::clone(&reader), parts.pods),
             big: Arc::new(big),
             reader,
             liveness,
@@ -102,19 +103,23 @@ impl App {
 }
 
 #[cfg(test)]
-impl App {
-    pub(crate) fn of(board: Board) -> Arc<Self> {
-        Arc::new(Self::new(AppParts {
-            board: Arc::new(board),
-            timeline: Timeline::new(nodegate_clock::now()),
-            liveness: Arc::new(Liveness::new(Moment::default())),
-            activate: Arc::new(|_| Box::pin(std::future::ready(()))),
-            metrics: Arc::default(),
-            registry: Registry::default(),
-            probers: ProberSettings::default(),
-            pods: PodSettings::default(),
-            version: "",
-            revision: None,
-        }))
+mod tests {
+    use super::*;
+
+    impl App {
+        pub(crate) fn of(board: Board) -> Arc<Self> {
+            Arc::new(Self::new(AppParts {
+                board: Arc::new(board),
+                timeline: Timeline::new(nodegate_clock::now()),
+                liveness: Arc::new(Liveness::new(Moment::default())),
+                activate: Arc::new(|_| Box::pin(std::future::ready(()))),
+                metrics: Arc::default(),
+                registry: Registry::default(),
+                probers: ProberSettings::default(),
+                pods: PodSettings::default(),
+                version: "",
+                revision: None,
+            }))
+        }
     }
 }

@@ -1,13 +1,11 @@
 //! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`.
 
 use super::body::AnswerBody;
-use super::response_head::{Answer, ResponseHead};
+use super::response_head::ResponseHead;
 use super::shared_answer::{MOST, Representation, SharedAnswers};
 use super::slots::Slot;
 use crate::page;
 use crate::reading::Reader;
-use bytes::Bytes;
-use futures::future::Either;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
@@ -29,34 +27,33 @@ impl BigAnswers {
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
     /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
     /// a small answer is rendered here.
-    pub(super) fn answer(
+    pub(super) async fn answer(
         self: &Arc<Self>,
         mut head: ResponseHead,
         which: Representation,
         slot: Option<(Slot, Instant)>,
         now: Moment,
         elsewhere: bool,
-    ) -> Answer {
+    ) -> Response<AnswerBody> {
         if which.is_page() {
             head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
             head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
             head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         }
-        let finish = move |rendered: Result<Bytes, String>| match rendered {
-            Ok(bytes) => head.finish(StatusCode::OK, which.format(), AnswerBody::limited(bytes, slot)),
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
-        };
         let changed = self.reader.board.last_change();
         let this = Arc::clone(self);
         let render = move || this.shared.get(which, changed, now, || this.render(which, now));
-        match self.shared.latest(which, changed, now) {
-            Some(bytes) => Either::Left((finish(Ok(bytes)), None)),
-            None if !elsewhere || which == Representation::Drain => Either::Left((finish(render()), None)),
-            None => Either::Right(Box::pin(async move {
+        let rendered = match self.shared.latest(which, changed, now) {
+            Some(bytes) => Ok(bytes),
+            None if !elsewhere || which == Representation::Drain => render(),
+            None => {
                 let rendered = tokio::task::spawn_blocking(render).await;
-                let rendered = rendered.unwrap_or_else(|error| Err(error.to_string()));
-                (finish(rendered), None)
-            })),
+                rendered.unwrap_or_else(|error| Err(error.to_string()))
+            }
+        };
+        match rendered {
+            Ok(bytes) => head.finish(StatusCode::OK, which.format(), AnswerBody::limited(bytes, slot)),
+            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
         }
     }
 

@@ -3,50 +3,34 @@
 
 use super::asker::{Asker, target};
 use super::body::AnswerBody;
-use super::response_head::{Answer, Answered, JSON, ResponseHead};
+use super::response_head::{Answered, JSON, ResponseHead};
 use super::verdicts::Verdicts;
 use crate::route::Route;
-use futures::future::Either;
 use http::{Response, StatusCode, Uri};
 use nodegate_readiness::{Lookup, Moment, Reply, Verdict};
-use std::sync::Arc;
 
 impl Verdicts {
     /// Answers from the rendered answers if possible (the hot path), else after the first results of the
     /// checks.
-    pub(super) fn health(
-        self: &Arc<Self>,
-        head: ResponseHead,
-        route: Route,
-        asker: Asker,
-        uri: &Uri,
-        now: Moment,
-    ) -> Answer {
-        match self.reader.board.lookup(uri.query().unwrap_or_default(), now) {
-            Lookup::Hit(reply) => Either::Left(self.give_verdict(head, route, &asker, uri, reply, now)),
-            Lookup::Bad(bad) => Either::Left((verdict_response(head, route, Reply::error(400, &bad)), None)),
-            Lookup::Miss(query) => {
-                let (this, uri) = (Arc::clone(self), uri.clone());
-                Either::Right(Box::pin(async move {
-                    this.wait_for_results(&query, now).await;
-                    let now = this.reader.now();
-                    let reply = this.reader.board.answer(uri.query().unwrap_or_default(), &query, now);
-                    this.give_verdict(head, route, &asker, &uri, reply, now)
-                }))
-            }
-        }
-    }
-
-    /// Returns the response for an answer from the board, and records it.
-    fn give_verdict(
+    pub(super) async fn health(
         &self,
         head: ResponseHead,
         route: Route,
         asker: &Asker,
         uri: &Uri,
-        reply: Reply,
         now: Moment,
     ) -> Answered {
+        let raw = uri.query().unwrap_or_default();
+        let (reply, now) = match self.reader.board.lookup(raw, now) {
+            Lookup::Hit(reply) => (reply, now),
+            Lookup::Bad(bad) => return (verdict_response(head, route, Reply::error(400, &bad)), None),
+            Lookup::Miss(query) => {
+                // In a box, so that the hot path has no room for it.
+                Box::pin(self.wait_for_results(&query, now)).await;
+                let now = self.reader.now();
+                (self.reader.board.answer(raw, &query, now), now)
+            }
+        };
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }
@@ -76,6 +60,7 @@ mod tests {
     use crate::answer::App;
     use nodegate_readiness::{Begins, Board, Catalog, LocalCheck, Policy, Query};
     use std::future::pending;
+    use std::sync::Arc;
     use std::time::Duration;
 
     /// nodegate-local-checks waits as long for a result.

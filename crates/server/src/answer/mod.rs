@@ -18,6 +18,5 @@ mod waits;
 pub use app::{App, AppParts};
 pub use body::AnswerBody;
 pub(crate) use respond::Port;
-pub use respond::ResponseFuture;
 pub use verdicts::Activate;
 pub use waits::PodSettings;

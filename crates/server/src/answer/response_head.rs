@@ -3,7 +3,6 @@
 
 use super::body::AnswerBody;
 use bytes::Bytes;
-use futures::future::{BoxFuture, Either};
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use nodegate_readiness::Verdict;
@@ -12,13 +11,11 @@ static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 static ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 static CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) static JSON: HeaderValue = HeaderValue::from_static("application/json");
-static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(super) static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub(super) static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// A response, and the verdict in it if it has one.
 pub(super) type Answered = (Response<AnswerBody>, Option<Verdict>);
-/// The answer to a request, at once or later.
-pub(super) type Answer = Either<Answered, BoxFuture<'static, Answered>>;
 
 /// The response headers collected so far; a status and a body complete the response.
 pub(super) struct ResponseHead(HeaderMap);

@@ -5,7 +5,6 @@ use http::StatusCode;
 use nodegate_http::ConnectionCounts;
 use nodegate_readiness::flips::RECOVERED;
 use nodegate_readiness::{Flip, Verdict};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -22,31 +21,15 @@ pub(super) const MAX_REASON_CHARS: usize = 128;
 /// The statuses that the agent chooses itself. Those that a client chooses with `?drain=` count by their class.
 const STATUSES: [&str; 8] = ["200", "400", "404", "405", "429", "500", "503", "504"];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    path: &'static str,
-    code: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
-    question: &'static str,
-    verdict: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FlipLabels {
-    from: &'static str,
-    to: &'static str,
-    reason: String,
-}
+/// Counters by their labels: names and values.
+type Counters<const N: usize, V = &'static str> = Family<[(&'static str, V); N], Counter>;
 
 /// The counters; label values are closed sets, or bounded.
 #[derive(Default)]
 pub struct Metrics {
-    requests: Family<RequestLabels, Counter>,
-    answers: Family<AnswerLabels, Counter>,
-    flips: Family<FlipLabels, Counter>,
+    requests: Counters<2>,
+    answers: Counters<2>,
+    flips: Counters<3, String>,
     reasons: Mutex<BTreeSet<String>>,
     pub(crate) fail_open: Counter,
     pub(crate) connections: ConnectionCounts,
@@ -59,9 +42,10 @@ impl Metrics {
         for verdict in [Verdict::Draining, Verdict::NotReady] {
             self.count_flip(verdict, Verdict::Ready, RECOVERED.to_owned()).inc_by(0);
         }
-        self.requests.get_or_create(&RequestLabels { path: "/health", code: "200" }).inc_by(0);
-        let ready = AnswerLabels { question: "/health", verdict: Verdict::Ready.as_str() };
-        self.answers.get_or_create(&ready).inc_by(0);
+        self.requests.get_or_create(&[("path", "/health"), ("code", "200")]).inc_by(0);
+        self.answers
+            .get_or_create(&[("question", "/health"), ("verdict", Verdict::Ready.as_str())])
+            .inc_by(0);
         registry.register("flips", "Changes of verdict", self.flips.clone());
         registry.register("http_requests", "HTTP requests answered", self.requests.clone());
         let help = "Answers to load balancers by verdict, agent-checks included";
@@ -84,7 +68,7 @@ impl Metrics {
         if is_shown {
             reasons.insert(reason.clone());
         }
-        self.flips.get_or_create_owned(&FlipLabels { from: from.as_str(), to: to.as_str(), reason })
+        self.flips.get_or_create_owned(&flip_labels(from, to, reason))
     }
 
     /// Counts an answer on a route, and the verdict in it, whatever status the client chose for it.
@@ -97,15 +81,19 @@ impl Metrics {
             4 => "4xx",
             _ => "5xx",
         });
-        self.requests.get_or_create(&RequestLabels { path, code }).inc();
+        self.requests.get_or_create(&[("path", path), ("code", code)]).inc();
         if let Some(verdict) = verdict {
             self.count_answer(path, verdict);
         }
     }
 
     pub(crate) fn count_answer(&self, question: &'static str, verdict: Verdict) {
-        self.answers.get_or_create(&AnswerLabels { question, verdict: verdict.as_str() }).inc();
+        self.answers.get_or_create(&[("question", question), ("verdict", verdict.as_str())]).inc();
     }
+}
+
+fn flip_labels(from: Verdict, to: Verdict, reason: String) -> [(&'static str, String); 3] {
+    [("from", from.to_string()), ("to", to.to_string()), ("reason", reason)]
 }
 
 #[cfg(test)]
@@ -118,8 +106,7 @@ mod tests {
     }
 
     fn count(metrics: &Metrics, reason: &str) -> u64 {
-        let [from, to] = [Verdict::Ready, Verdict::NotReady].map(Verdict::as_str);
-        metrics.flips.get_or_create(&FlipLabels { from, to, reason: reason.to_owned() }).get()
+        metrics.flips.get_or_create(&flip_labels(Verdict::Ready, Verdict::NotReady, reason.to_owned())).get()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod tests;
 
 use askama::Template;
-use askama::filters::{Escaper, Html, Safe};
+use askama::filters::{Escaper, Html};
 use nodegate_agent_api::{ProberRecord, Standing, Status};
 use nodegate_agent_client::{acknowledgement, sentence};
 use nodegate_program::sanitize;
@@ -170,25 +170,6 @@ trait Shown {
         Self: Copy + Into<u64>,
     {
         Age((*self).into())
-    }
-
-    /// Returns the escaped text, in which a long name may wrap between its parts.
-    fn breakable(&self) -> Safe<String>
-    where
-        Self: AsRef<str>,
-    {
-        let (mut html, mut before) = (String::new(), ' ');
-        for c in self.as_ref().chars() {
-            let of_two_words = before.is_lowercase() && c.is_uppercase();
-            let after_a_part = matches!(before, '/' | ':' | ',' | '&' | '?' | '=' | '_' | '.') && c != ' ';
-            if of_two_words || after_a_part {
-                html.push_str("<wbr>");
-            }
-            // Writing to a string does not fail.
-            let _ = ForeignText.write_escaped_char(&mut html, c);
-            before = c;
-        }
-        Safe(html)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Assignment of slots and identity of probers. Time is a number.
 
 use super::*;
-use nodegate_agent_api::Standing;
+use nodegate_agent_api::{DrainStatus, Standing, Status};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
-use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
@@ -384,8 +383,9 @@ fn a_successor_takes_over_regular_probers() {
     }
     before.asks(5, "/health", "", 400_000);
     let handover = |ms| {
-        let drain = json!({"listening_ms": before.listening_ms(ms)});
-        let status = json!({"node": "n1", "probers": before.records(ms), "drain": drain});
+        let listening_ms = u64::try_from(before.listening_ms(ms)).unwrap();
+        let drain = DrainStatus { listening_ms, ..DrainStatus::default() };
+        let status = Status { probers: before.records(ms), drain, ..Status::default() };
         Predecessor::parse(&serde_json::to_vec(&status).unwrap(), "n1", SystemTime::UNIX_EPOCH).unwrap()
     };
     let after = Desk::new();

@@ -86,7 +86,7 @@ impl Rollout {
         let balancer = &mut self.balancers[n];
         let request = Request::get(balancer.target).body(String::new()).unwrap();
         let answer = self.app.respond_to(request, now, IpAddr::from(address));
-        let response = answer.now_or_never().unwrap().unwrap();
+        let response = answer.now_or_never().unwrap();
         balancer.heard.push(response.status() != 200);
         balancer.next_ms = self.now_ms + balancer.every_ms;
     }
@@ -248,7 +248,7 @@ fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone
         let request = Request::get(target).body(String::new()).unwrap();
         let now = opened.plus(Duration::from_secs(seconds));
         let peer = IpAddr::from(Ipv4Addr::from(0x0a00_0000 + peer));
-        app.respond_to(request, now, peer).now_or_never().unwrap().unwrap();
+        app.respond_to(request, now, peer).now_or_never().unwrap();
     };
     let overflows = |seconds| {
         let status = app.status(opened.plus(Duration::from_secs(seconds)));

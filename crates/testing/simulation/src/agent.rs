@@ -11,11 +11,11 @@ use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment, LastKnownSources};
-use nodegate_agent_api::DrainStatus;
+use nodegate_agent_api::{DrainStatus, Predecessor};
 use nodegate_kube_sim::Observed;
 use nodegate_local_checks::LocalChecks;
 use nodegate_node_watch::{Connector, Transitions};
-use nodegate_readiness::{Catalog, Moment, Predecessor, Verdict};
+use nodegate_readiness::{Catalog, Moment, Verdict};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,10 +44,6 @@ pub(crate) struct SimulatedAgent {
 struct NoSources;
 
 impl LastKnownSources for NoSources {
-    async fn answered_recently(&self) -> bool {
-        false
-    }
-
     async fn predecessor(&self, _: &str) -> Result<Option<Predecessor>, String> {
         Ok(None)
     }
@@ -154,7 +150,7 @@ impl SimulatedAgent {
     pub(crate) fn ask(&self, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
         let answered = self.agent.app.respond_to(request, self.now(), BALANCER).now_or_never();
-        let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
+        let Some(response) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");
         SimulatedAnswer { status, body: body.expect("no client delays it").to_bytes() }

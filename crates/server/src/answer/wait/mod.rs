@@ -4,12 +4,11 @@
 mod wait_query;
 
 use super::body::AnswerBody;
-use super::response_head::{Answer, JSON, ResponseHead};
+use super::response_head::{JSON, ResponseHead, TEXT};
 use super::slots::Holder;
 use super::waits::Waits;
 use crate::reading::Reading;
 use bytes::Bytes;
-use futures::future::Either;
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
@@ -39,37 +38,40 @@ const IN_SERVICE: &str = "the node is not going out\n";
 
 impl Waits {
     /// Answers a request for `/wait`.
-    pub(super) fn answer(
-        self: &Arc<Self>,
-        head: ResponseHead,
+    pub(super) async fn answer(
+        &self,
+        mut head: ResponseHead,
         uri: &Uri,
         client: Client,
         now: Moment,
-    ) -> Answer {
-        let at_once =
-            |head: ResponseHead, status, text: String| Either::Left((head.text(status, text), None));
+    ) -> Response<AnswerBody> {
         let asked = match WaitQuery::parse(uri.query().unwrap_or_default(), self.reader.board.catalog()) {
-            Err((status, wrong)) => return at_once(head, status, wrong),
+            Err((status, wrong)) => return head.text(status, wrong),
             Ok(_) if self.reader.board.node_name().is_none() => {
-                return at_once(head, StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING.to_owned());
+                return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
             }
             Ok(asked) => asked,
         };
         let of_node = asked.service.is_none() && !asked.is_json;
         if of_node && asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
-            return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
+            return head.text(StatusCode::OK, IN_SERVICE);
         }
-        let this = Arc::clone(self);
-        let again = HeaderValue::from_str(uri.path_and_query().map_or("/wait", PathAndQuery::as_str));
-        Either::Right(Box::pin(async move {
-            let (status, body) = this.hold_for(client, asked, now).await;
-            let mut response = this.end_of_wait(head, status, body, asked.is_json);
+        let (status, body) = self.hold_for(client, asked, now).await;
+        if self.is_closing() {
+            head.close();
+        }
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        let again = uri.path_and_query().map_or("/wait", PathAndQuery::as_str);
+        if status == StatusCode::TEMPORARY_REDIRECT
+            && let Ok(again) = HeaderValue::from_str(again)
+        {
             // A kubelet follows it, and would take any other answer as the end of its hook.
-            if let (StatusCode::TEMPORARY_REDIRECT, Ok(again)) = (status, again) {
-                response.headers_mut().insert(LOCATION, again);
-            }
-            (response, None)
-        }))
+            head.header(LOCATION, again);
+        }
+        let is_json = asked.is_json && matches!(status, StatusCode::OK | StatusCode::GATEWAY_TIMEOUT);
+        head.finish(status, if is_json { &JSON } else { &TEXT }, Bytes::from(body))
     }
 
     /// Holds a request of this client if there is a slot for it, and returns its answer.
@@ -159,28 +161,6 @@ impl Waits {
             WaitState::Reached => format!("{}: {words}\n", goal.as_str()),
             state if state.is_over() => format!("{words}\n"),
             _ => format!("not {} within {} s: {words}\n", goal.as_str(), timeout.as_secs()),
-        }
-    }
-
-    fn end_of_wait(
-        &self,
-        mut head: ResponseHead,
-        status: StatusCode,
-        body: String,
-        is_json: bool,
-    ) -> Response<AnswerBody> {
-        if self.is_closing() {
-            head.close();
-        }
-        match status {
-            StatusCode::TOO_MANY_REQUESTS => {
-                head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-                head.text(status, body)
-            }
-            StatusCode::OK | StatusCode::GATEWAY_TIMEOUT if is_json => {
-                head.finish(status, &JSON, Bytes::from(body))
-            }
-            _ => head.text(status, body),
         }
     }
 
