@@ -40,6 +40,6 @@ fn line(finding: &Finding) -> String {
         Level::Unknown => "not known",
         Level::Note => "note     ",
     };
-    let todo = finding.todo.as_ref().map_or(String::new(), |todo| format!("; {todo}"));
+    let todo = if finding.todo.is_empty() { String::new() } else { format!("; {}", finding.todo) };
     format!("{level}  {}{more}: {}{todo}", named.join(", "), finding.what)
 }
