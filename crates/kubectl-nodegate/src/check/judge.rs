@@ -1,6 +1,6 @@
 //! Judges a setup: a list of findings, each with what to do. Without network and clock.
 
-use super::{CheckedNode, Setup};
+use super::gather::{CheckedNode, Setup};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::why;
 use nodegate_agent_client::{AskError, WrongAgent, hints};
@@ -16,7 +16,7 @@ const GATE: &str = "eviction gate";
 /// How much a finding matters, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
+pub(super) enum Level {
     ToDo,
     Unknown,
     Note,
@@ -74,19 +74,19 @@ impl Level {
 
 /// One fact about some nodes, the cluster or a Service, and what to do.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) level: Level,
-    pub(crate) code: &'static str,
-    pub(crate) about: Vec<String>,
-    pub(crate) what: String,
-    pub(crate) todo: &'static str,
+pub(super) struct Finding {
+    pub(super) level: Level,
+    pub(super) code: &'static str,
+    pub(super) about: Vec<String>,
+    pub(super) what: String,
+    pub(super) todo: &'static str,
 }
 
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
 /// Returns the findings, the most urgent first, and among those a cause before what follows from it.
-pub(crate) fn judge(setup: &Setup) -> Vec<Finding> {
+pub(super) fn judge(setup: &Setup) -> Vec<Finding> {
     let mut findings = Findings::default();
     findings.pool(setup);
     findings.gate(setup);

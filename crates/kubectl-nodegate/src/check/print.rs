@@ -1,6 +1,6 @@
 //! Prints findings as lines, or as JSON.
 
-use super::Setup;
+use super::gather::Setup;
 use super::judge::{Finding, Level};
 use crate::args::CheckOutput;
 use nodegate_program::sanitize;
