@@ -45,13 +45,21 @@ pub struct Listener {
 
 /// An address that could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("can't listen on {address}: {error}")]
+#[error("can't listen on {address}: {error}{hint}", hint = hint(.error))]
 pub struct BindError {
     /// The address that was refused.
     pub address: SocketAddr,
     /// The error of the operating system.
     #[source]
     pub error: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; another program has this port, perhaps another nodegate: ss -ltnp names it. Stop it, or set another port"
+    } else {
+        ""
+    }
 }
 
 /// Listens on `address`, or on all addresses of both families if it is unspecified IPv6 (only IPv4 on a host

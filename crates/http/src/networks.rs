@@ -67,7 +67,8 @@ impl FromStr for Networks {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let takes = "takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64";
-        let parse = |part| network(part).ok_or_else(|| format!("{part:?} is neither; {takes}"));
+        let parse =
+            |part| network(part).ok_or_else(|| format!("{part:?} is no network and no address; {takes}"));
         let networks = parts.map(parse).collect::<Result<Vec<_>, _>>()?;
         if networks.is_empty() && !text.is_empty() {
             let empty =
@@ -161,7 +162,11 @@ mod tests {
             ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.0/", "10.0.0.1-9", "[::1]"]
         {
             let list = format!("10.0.0.1,{bad}");
-            assert!(list.parse::<Networks>().unwrap_err().starts_with(&format!("{bad:?} is neither")));
+            assert!(
+                list.parse::<Networks>()
+                    .unwrap_err()
+                    .starts_with(&format!("{bad:?} is no network and no address"))
+            );
         }
     }
 }

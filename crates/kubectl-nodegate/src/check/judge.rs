@@ -1,8 +1,8 @@
 //! Judges a setup: a list of findings, each with what to do. Without network and clock.
 
-use super::{CheckedNode, Setup};
-use crate::fleet::Row;
+use super::gather::{CheckedNode, Setup};
 use nodegate_agent_api::Status;
+use nodegate_agent_client::sentence::why;
 use nodegate_agent_client::{AskError, WrongAgent, hints};
 use nodegate_readiness::{Age, Verdict};
 use serde::Serialize;
@@ -16,38 +16,77 @@ const GATE: &str = "eviction gate";
 /// How much a finding matters, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
+pub(super) enum Level {
     ToDo,
     Unknown,
     Note,
 }
 
+use Level::{Note, ToDo, Unknown};
+
+/// Every kind of finding: its word for programs, how much it matters, and what to do.
+#[rustfmt::skip]
+const KINDS: &[(&str, Level, &str)] = &[
+    ("all_labelled", ToDo, "take the label away where traffic should go, or set --drain-on without it"),
+    ("none_ready", ToDo, "kubectl nodegate -o wide has the reason of each"),
+    ("no_agent", Unknown, "does its pod run (kubectl -n nodegate get pods -o wide), and may this machine reach it?"),
+    ("port_unreachable", ToDo, "let the load balancers through to port 25001: firewall, network policy"),
+    ("elsewhere", Note, "check from the load balancers' network"),
+    ("open", Note, "limit them with --balancers or --allow-from"),
+    ("no_rights", ToDo, "give the agents' service account its rights: apply the manifests, or helm upgrade"),
+    ("stale", ToDo, "docs/troubleshooting.md has the causes"),
+    ("unconfirmed", ToDo, "look at the path from the kubelet to the API server"),
+    ("not_ready", ToDo, "docs/checks.md has each reason"),
+    ("draining", Note, ""),
+    ("cant_see_drains", ToDo, "let this load balancer ask GET /health (docs/load-balancers.md)"),
+    ("no_probers", ToDo, "let a load balancer ask GET /health on port 25001 of the node (docs/load-balancers.md)"),
+    ("too_few", ToDo, "set up the missing load balancers, or a smaller --ack-probers"),
+    ("overflown", ToDo, "name the load balancers with --balancers"),
+    ("listening", Unknown, "check again in 90 s"),
+    ("undecided", Unknown, "check again in a minute, or name the load balancers with --balancers"),
+    ("misconfigured", ToDo, "set --node-name (NODE_NAME)"),
+    ("shutdown_delay", ToDo, "docs/reboots.md has the steps"),
+    ("reboots", Note, "nodegate-shutdown and --host-signals make it wait (docs/reboots.md)"),
+    ("hint", Note, ""),
+    ("versions", ToDo, "finish the update (kubectl -n nodegate rollout status daemonset/nodegate)"),
+    ("plugin_version", Note, "use programs of one release"),
+    ("no_gate", Note, "kubectl nodegate drain waits; for other drainers, install it (docs/eviction-gate.md)"),
+    ("gate_unknown", Unknown, "do its pods run, and may you list webhook configurations and get pods/proxy?"),
+    ("gate_without_certificate", ToDo, "its log says why (kubectl -n nodegate logs deploy/nodegate-eviction-gate)"),
+    ("gate_not_asked", ToDo, "let API servers through to port 25005 of its pods (docs/alerts.md#nodegategatebypassed)"),
+    ("services_unknown", Unknown, "check with the right to list them"),
+    ("service_check", ToDo, "let it ask that path beside /health (--watch-service)"),
+    ("service_port", Note, "else let it ask that path beside /health (--watch-service)"),
+    ("no_alerts", Note, "set prometheus.enabled=true in the chart, or apply the rules (docs/alerts.md)"),
+    ("alerts_unknown", Note, ""),
+    ("load_balancer", Note, ""),
+];
+
 impl Level {
     pub(super) fn exit_code(self) -> u8 {
         match self {
-            Self::ToDo => 1,
-            Self::Unknown => nodegate_program::UNKNOWN,
-            Self::Note => 0,
+            ToDo => 1,
+            Unknown => nodegate_program::UNKNOWN,
+            Note => 0,
         }
     }
 }
 
 /// One fact about some nodes, the cluster or a Service, and what to do.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) level: Level,
-    /// A word for programs.
-    pub(crate) code: &'static str,
-    pub(crate) about: Vec<String>,
-    pub(crate) what: String,
-    pub(crate) todo: Option<String>,
+pub(super) struct Finding {
+    pub(super) level: Level,
+    pub(super) code: &'static str,
+    pub(super) about: Vec<String>,
+    pub(super) what: String,
+    pub(super) todo: &'static str,
 }
 
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
 /// Returns the findings, the most urgent first, and among those a cause before what follows from it.
-pub(crate) fn judge(setup: &Setup) -> Vec<Finding> {
+pub(super) fn judge(setup: &Setup) -> Vec<Finding> {
     let mut findings = Findings::default();
     findings.pool(setup);
     findings.gate(setup);
@@ -56,7 +95,11 @@ pub(crate) fn judge(setup: &Setup) -> Vec<Finding> {
     }
     findings.versions(setup);
     findings.services(setup);
-    findings.alerts(setup);
+    match &setup.alert_rules {
+        Ok(None | Some(1..)) => {}
+        Ok(Some(0)) => findings.add("no_alerts", CLUSTER, "Prometheus' operator has no rules of nodegate"),
+        Err(error) => findings.add("alerts_unknown", CLUSTER, error),
+    }
     findings.balancers(setup);
     findings.0.sort_by_key(|finding| finding.level);
     findings.0
@@ -68,136 +111,90 @@ fn statuses(setup: &Setup) -> impl Iterator<Item = (&str, &Status)> {
 
 impl Findings {
     /// Adds a finding, or a node to the same finding about others.
-    fn add(&mut self, level: Level, code: &'static str, about: &str, what: impl Into<String>, todo: &str) {
-        let (what, todo) = (what.into(), (!todo.is_empty()).then(|| todo.to_owned()));
-        let same = |one: &&mut Finding| one.code == code && one.what == what && one.todo == todo;
-        if let Some(one) = self.0.iter_mut().find(same) {
-            one.about.push(about.to_owned());
-        } else {
-            self.0.push(Finding { level, code, about: vec![about.to_owned()], what, todo });
+    fn add(&mut self, code: &str, about: &str, what: impl Into<String>) {
+        let (what, about) = (what.into(), about.to_owned());
+        let Some(&(code, level, todo)) = KINDS.iter().find(|kind| kind.0 == code) else { return };
+        match self.0.iter_mut().find(|one| one.code == code && one.what == what) {
+            Some(one) => one.about.push(about),
+            None => self.0.push(Finding { level, code, about: vec![about], what, todo }),
         }
     }
 
     /// Judges whether any node gets new traffic.
     fn pool(&mut self, setup: &Setup) {
-        let rows: Vec<&Row> = setup.nodes.iter().map(|node| &node.row).collect();
-        let known: Vec<&&Row> = rows.iter().filter(|row| row.verdict().is_some()).collect();
-        if !setup.is_whole
-            || known.is_empty()
-            || known.iter().any(|row| row.verdict() == Some(Verdict::Ready))
-        {
+        let known: Vec<_> = setup.nodes.iter().filter(|node| node.row.verdict().is_some()).collect();
+        let is_any_ready = known.iter().any(|node| node.row.verdict() == Some(Verdict::Ready));
+        if !setup.is_whole || known.is_empty() || is_any_ready {
             return;
         }
         let nodes = known.len();
-        if known.iter().all(|row| row.is_out_by_label()) {
+        if known.iter().all(|node| node.row.is_out_by_label()) {
             let label = "node.kubernetes.io/exclude-from-external-load-balancers";
             let what = format!("all {nodes} nodes are out by the label {label}, so no node gets new traffic");
-            let todo =
-                "take the label away from the nodes that should get traffic, or set --drain-on without it";
-            self.add(Level::ToDo, "all_labelled", CLUSTER, what, todo);
+            self.add("all_labelled", CLUSTER, what);
         } else {
-            let todo = "kubectl nodegate -o wide has the reason of each";
-            self.add(Level::ToDo, "none_ready", CLUSTER, format!("none of {nodes} nodes is Ready"), todo);
+            self.add("none_ready", CLUSTER, format!("none of {nodes} nodes is Ready"));
         }
     }
 
     fn node(&mut self, setup: &Setup, node: &CheckedNode) {
         let name = node.row.node.name.as_str();
-        let status = match (&node.row.said, node.row.status()) {
-            (Ok(_), Some(status)) => status,
-            (said, _) => {
-                let why = said.as_ref().err().map_or("no answer", |error| error.detail.as_str());
-                let todo = "is its pod running (kubectl -n nodegate get pods -o wide), and does a firewall or \
-                            network policy let this machine through?";
-                return self.add(
-                    Level::Unknown,
-                    "no_agent",
-                    name,
-                    format!("no answer of its agent: {why}"),
-                    todo,
-                );
+        let status = match &node.row.said {
+            Ok(answer) => &answer.said.status,
+            Err(error) => {
+                return self.add("no_agent", name, format!("no answer of its agent: {}", error.detail));
             }
         };
         self.reach(setup, node, status);
-        self.trust(name, status);
+        self.verdict(name, status);
         if !node.row.is_out_by_design() {
             self.probers(name, status);
         }
         if let Some(hint) = status.host.and_then(|host| hints::shutdown_delay(host, status.drain.needs_ms)) {
-            self.add(Level::ToDo, "shutdown_delay", name, hint, "docs/reboots.md has the steps");
+            self.add("shutdown_delay", name, hint);
         } else if status.host.is_none() {
-            let todo = "nodegate-shutdown and --host-signals make it wait (docs/reboots.md)";
-            self.add(Level::Note, "reboots", name, "a reboot does not wait for load balancers", todo);
+            self.add("reboots", name, "a reboot does not wait for load balancers");
         }
         if let Some(hint) = &status.hint {
-            self.add(Level::Note, "hint", name, hint.to_string(), "");
+            self.add("hint", name, hint.to_string());
         }
     }
 
     /// Judges whether balancers can reach the agent. If this machine reaches no node, it may be elsewhere.
     fn reach(&mut self, setup: &Setup, node: &CheckedNode, status: &Status) {
         let name = node.row.node.name.as_str();
-        let is_asked = status.drain.probers > 0 || !status.drain.cant_see_drains.is_empty();
-        match &node.unreached {
-            None => {}
-            // --allow-from closes the connections of others.
-            Some(error) if error.short == AskError::Closed.short() => {}
-            // Why it has not seen its Node yet is a finding of its own.
-            Some(error) if error.short == WrongAgent::NotYetKnown.short() => {}
-            Some(error) => {
-                let others_are_reached = setup.nodes.iter().any(|node| node.row.is_direct());
-                let level = if is_asked && !others_are_reached { Level::Note } else { Level::ToDo };
-                let what = format!(
-                    "its agent is not reached at the node's address ({}), only through the API server",
-                    error.short
-                );
-                let todo = "let the load balancers through to port 25001 of the node: firewall, host endpoint or network policy";
-                self.add(level, "port_unreachable", name, what, todo);
-            }
+        // --allow-from closes the connections of others; an agent without its Node has a finding of its own.
+        let expected = [AskError::Closed.short(), WrongAgent::NotYetKnown.short().to_owned()];
+        if let Some(error) = node.unreached.as_ref().filter(|error| !expected.contains(&error.short)) {
+            let is_asked = status.drain.probers > 0 || !status.drain.cant_see_drains.is_empty();
+            let is_elsewhere = is_asked && !setup.nodes.iter().any(|node| node.row.is_direct());
+            let code = if is_elsewhere { "elsewhere" } else { "port_unreachable" };
+            let only = "only through the API server";
+            self.add(
+                code,
+                name,
+                format!("its agent is not reached at the node's address ({}), {only}", error.short),
+            );
         }
         if node.row.is_direct() && status.drain.balancers.is_empty() {
-            let what = "every client that reaches the node's port can count as a load balancer";
-            self.add(Level::Note, "open", name, what, "limit them with --balancers or --allow-from");
+            self.add("open", name, "every client that reaches the node's port can count as a load balancer");
         }
     }
 
     /// Judges the verdict and what it rests on.
-    fn trust(&mut self, name: &str, status: &Status) {
+    fn verdict(&mut self, name: &str, status: &Status) {
         if status.cache.stale {
             let error = status.cache.error.as_deref().unwrap_or("no answer");
             let lacks_rights = ["401", "403"].iter().any(|code| error.contains(code));
-            let todo = if lacks_rights {
-                "give the agents' service account its rights again: apply the manifests, or helm upgrade (docs/security.md)"
-            } else {
-                "docs/troubleshooting.md has the causes"
-            };
-            self.add(
-                Level::ToDo,
-                "stale",
-                name,
-                format!("its agent has no proof from the API server: {error}"),
-                todo,
-            );
+            let code = if lacks_rights { "no_rights" } else { "stale" };
+            self.add(code, name, format!("its agent has no proof from the API server: {error}"));
         }
         if status.unconfirmed {
-            let what = "the control plane does not hear its kubelet (Ready=Unknown)";
-            self.add(
-                Level::ToDo,
-                "unconfirmed",
-                name,
-                what,
-                "look at the path from the kubelet to the API server",
-            );
+            self.add("unconfirmed", name, "the control plane does not hear its kubelet (Ready=Unknown)");
         }
         match status.verdict {
-            Some(Verdict::NotReady) => {
-                let what = format!("is NotReady: {}", nodegate_agent_client::sentence::why(status));
-                self.add(Level::ToDo, "not_ready", name, what, "docs/checks.md has each reason");
-            }
-            Some(Verdict::Draining) => {
-                let what = format!("is out: {}", nodegate_agent_client::sentence::why(status));
-                self.add(Level::Note, "draining", name, what, "");
-            }
+            Some(Verdict::NotReady) => self.add("not_ready", name, format!("is NotReady: {}", why(status))),
+            Some(Verdict::Draining) => self.add("draining", name, format!("is out: {}", why(status))),
             _ => {}
         }
     }
@@ -206,50 +203,30 @@ impl Findings {
     fn probers(&mut self, name: &str, status: &Status) {
         let drain = &status.drain;
         for client in &drain.cant_see_drains {
-            let what = format!("{client} can't see drains");
-            let todo = "let this load balancer ask GET /health (docs/load-balancers.md)";
-            self.add(Level::ToDo, "cant_see_drains", name, what, todo);
+            self.add("cant_see_drains", name, format!("{client} can't see drains"));
         }
-        let Some(why) = &drain.not_known else { return };
-        let (level, todo) = match drain.not_known_code.as_deref() {
-            // The cache has a finding of its own.
-            Some("stale") => return,
-            Some("no_probers") if !drain.cant_see_drains.is_empty() => return,
-            Some("no_probers") => (
-                Level::ToDo,
-                "let a load balancer ask GET /health on port 25001 of the node (docs/load-balancers.md)",
-            ),
-            Some("too_few") => (Level::ToDo, "set up the missing load balancers, or a smaller --ack-probers"),
-            Some("overflown") => (Level::ToDo, "name the load balancers with --balancers"),
+        match drain.not_known_code.as_deref() {
+            Some("no_probers") if !drain.cant_see_drains.is_empty() => {}
             Some("listening") => {
-                let what = "its agent does not know its load balancers yet";
-                return self.add(Level::Unknown, "listening", name, what, "check again in 90 s");
+                self.add("listening", name, "its agent does not know its load balancers yet")
             }
-            _ => (Level::Unknown, "check again in a minute"),
-        };
-        self.add(level, "probers", name, why.clone(), todo);
+            // The cache has a finding of its own.
+            None | Some("stale") => {}
+            Some(code) => {
+                let is_known = KINDS.iter().any(|kind| kind.0 == code);
+                let code = if is_known { code } else { "undecided" };
+                self.add(code, name, drain.not_known.as_deref().unwrap_or_default());
+            }
+        }
     }
 
     fn versions(&mut self, setup: &Setup) {
-        let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (name, status) in statuses(setup) {
-            versions.entry(&status.version).or_default().push(name);
-        }
+        let versions: BTreeSet<&str> = statuses(setup).map(|(_, status)| &*status.version).collect();
+        let (all, own) = (versions.iter().copied().collect::<Vec<_>>().join(", "), env!("CARGO_PKG_VERSION"));
         if versions.len() > 1 {
-            let each = versions.iter().map(|(version, nodes)| format!("{version} on {}", nodes.len()));
-            let what = format!("the agents have several versions: {}", each.collect::<Vec<_>>().join(", "));
-            self.add(
-                Level::ToDo,
-                "versions",
-                CLUSTER,
-                what,
-                "finish the update (kubectl -n nodegate rollout status)",
-            );
-        }
-        let own = env!("CARGO_PKG_VERSION");
-        if let Some(version) = versions.keys().find(|version| **version != own) {
-            let what = format!("there are agents of {version}, and this plugin is {own}");
-            self.add(Level::Note, "plugin_version", CLUSTER, what, "use programs of one release");
+            self.add("versions", CLUSTER, format!("the agents have several versions: {all}"));
+        } else if versions.iter().any(|version| *version != own) {
+            self.add("plugin_version", CLUSTER, format!("the agents are {all}, and this plugin is {own}"));
         }
     }
 
@@ -257,44 +234,24 @@ impl Findings {
         let gate = match &setup.gate {
             Ok(Some(gate)) => gate,
             Ok(None) => {
-                let todo =
-                    "kubectl nodegate drain waits; for other drainers, install it (docs/eviction-gate.md)";
-                return self.add(
-                    Level::Note,
-                    "no_gate",
-                    GATE,
-                    "not installed: plain kubectl drain evicts at once",
-                    todo,
-                );
+                return self.add("no_gate", GATE, "not installed: plain kubectl drain evicts at once");
             }
             Err(error) => {
-                let todo = "ask with the right to list them";
-                return self.add(
-                    Level::Unknown,
-                    "gate",
-                    GATE,
-                    format!("not known whether there is one: {error}"),
-                    todo,
-                );
+                return self.add("gate_unknown", GATE, format!("not known whether there is one: {error}"));
             }
         };
-        if !gate.has_certificate {
-            let what = "its webhook configuration has no caBundle, so API servers can't ask it: evictions are not held";
-            let todo = "its log says why it has no certificate (kubectl -n nodegate logs deploy/nodegate-eviction-gate)";
-            return self.add(Level::ToDo, "gate_without_certificate", GATE, what, todo);
-        }
-        match (gate.asked, &gate.error) {
-            (Some(true), _) => {}
-            (Some(false), _) => {
-                let what = "the API server does not ask it: evictions are not held";
-                let todo =
-                    "let API servers through to port 25005 of its pods (docs/alerts.md#nodegategatebypassed)";
-                self.add(Level::ToDo, "gate_not_asked", GATE, what, todo);
+        match gate.asked {
+            _ if !gate.has_certificate => {
+                let what = "its webhook configuration has no caBundle: API servers can't ask it, evictions are not held";
+                self.add("gate_without_certificate", GATE, what);
             }
-            (None, error) => {
-                let why = error.as_deref().unwrap_or("its metrics do not say it");
-                let todo = "are its pods running, and may you get pods/proxy there?";
-                self.add(Level::Unknown, "gate", GATE, format!("not known whether it is asked: {why}"), todo);
+            Some(true) => {}
+            Some(false) => {
+                self.add("gate_not_asked", GATE, "the API server does not ask it: evictions are not held")
+            }
+            None => {
+                let why = gate.error.as_deref().unwrap_or("its metrics do not say it");
+                self.add("gate_unknown", GATE, format!("not known whether it is asked: {why}"));
             }
         }
     }
@@ -302,52 +259,28 @@ impl Findings {
     fn services(&mut self, setup: &Setup) {
         let services = match &setup.services {
             Ok(services) => services,
-            Err(error) => {
-                return self.add(
-                    Level::Unknown,
-                    "services",
-                    CLUSTER,
-                    error,
-                    "ask with the right to list them",
-                );
-            }
+            Err(error) => return self.add("services_unknown", CLUSTER, error),
         };
-        let requests: BTreeSet<&str> = statuses(setup)
-            .flat_map(|(_, status)| &status.probers)
-            .filter(|prober| prober.standing.is_waited_for())
-            .map(|prober| prober.request.as_str())
-            .collect();
-        let what = "has the policy Local, and no load balancer asks agents about it: a node without one of its pods \
-                    drops what it gets";
+        let probers = statuses(setup).flat_map(|(_, status)| &status.probers);
+        let regular = probers.filter(|prober| prober.standing.is_waited_for());
+        let requests: BTreeSet<&str> = regular.map(|prober| prober.request.as_str()).collect();
         for service in services {
             if requests.iter().any(|request| request.contains(&service.name)) {
                 continue;
             }
-            let (path, about) = (format!("/services/{}", service.name), format!("Service {}", service.name));
-            if let Some(port) = service.health_check_port {
-                let todo = format!("no matter if it asks kube-proxy's port {port}; else let it ask {path}");
-                self.add(Level::Note, "service_check", &about, what, &todo);
-            } else {
-                let todo = format!("let it ask {path} beside /health (--watch-service)");
-                self.add(Level::ToDo, "service_check", &about, what, &todo);
+            let (name, about) = (&service.name, format!("Service {}", service.name));
+            let what = format!(
+                "has the policy Local, and no load balancer asks agents for /services/{name}: a node without one of its \
+                 pods drops what it gets"
+            );
+            match service.health_check_port {
+                Some(port) => self.add(
+                    "service_port",
+                    &about,
+                    format!("{what}, unless it asks kube-proxy's port {port}"),
+                ),
+                None => self.add("service_check", &about, what),
             }
-        }
-    }
-
-    fn alerts(&mut self, setup: &Setup) {
-        match &setup.alert_rules {
-            Ok(None | Some(1..)) => {}
-            Ok(Some(0)) => {
-                let todo = "set prometheus.enabled=true in the chart, or apply the rules (docs/alerts.md)";
-                self.add(
-                    Level::Note,
-                    "alerts",
-                    CLUSTER,
-                    "Prometheus' operator has no rules of nodegate",
-                    todo,
-                );
-            }
-            Err(error) => self.add(Level::Note, "alerts", CLUSTER, error, ""),
         }
     }
 
@@ -361,19 +294,18 @@ impl Findings {
                 let key = (format!("{}{host}", prober.address), prober.request.as_str());
                 let (nodes, interval) = balancers.entry(key).or_default();
                 nodes.insert(node);
-                *interval =
-                    (*interval).max(prober.longest_interval_ms.or(prober.interval_ms).unwrap_or_default());
+                *interval = prober
+                    .longest_interval_ms
+                    .or(prober.interval_ms)
+                    .max(Some(*interval))
+                    .unwrap_or_default();
             }
         }
-        let answered: Vec<&str> = statuses(setup).map(|(node, _)| node).collect();
         for ((who, request), (nodes, interval)) in balancers.iter().take(BALANCERS) {
-            let every = format!("asks {request} at least every {}", Age(*interval));
-            let left: Vec<&str> =
-                answered.iter().filter(|node| !nodes.contains(*node)).copied().take(8).collect();
-            let of = format!("{} of {} nodes", nodes.len(), answered.len());
-            let what =
-                if left.is_empty() { every } else { format!("{every}, on {of}; not on {}", left.join(", ")) };
-            self.add(Level::Note, "load_balancer", who, what, "");
+            let all = statuses(setup).map(|(node, _)| node);
+            let left: Vec<&str> = all.filter(|node| !nodes.contains(node)).take(8).collect();
+            let not = if left.is_empty() { String::new() } else { format!("; not on {}", left.join(", ")) };
+            self.add("load_balancer", who, format!("asks {request} at least every {}{not}", Age(*interval)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Prints findings as lines, or as JSON.
 
-use super::Setup;
+use super::gather::Setup;
 use super::judge::{Finding, Level};
 use crate::args::CheckOutput;
 use nodegate_program::sanitize;
@@ -40,6 +40,6 @@ fn line(finding: &Finding) -> String {
         Level::Unknown => "not known",
         Level::Note => "note     ",
     };
-    let todo = finding.todo.as_ref().map_or(String::new(), |todo| format!("; {todo}"));
+    let todo = if finding.todo.is_empty() { String::new() } else { format!("; {}", finding.todo) };
     format!("{level}  {}{more}: {}{todo}", named.join(", "), finding.what)
 }

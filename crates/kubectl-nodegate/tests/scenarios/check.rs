@@ -80,7 +80,7 @@ fn what_is_wrong_comes_first_with_what_to_do() {
     unseeing["probers"] = json!([monitor]);
     unseeing["drain"]["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
     (unseeing["drain"]["not_known"], unseeing["drain"]["not_known_code"]) =
-        (json!("nobody"), json!("no_probers"));
+        (json!("none"), json!("no_probers"));
     lab.crowd.now("b", says(&unseeing));
     let said = lab.run(&["check"]);
     finds(&said, 1, "to do      b: 10.0.0.7 GET / can't see drains; let this load balancer ask GET /health");
@@ -158,14 +158,11 @@ fn a_service_without_a_check_of_its_own_is_named() {
         })
     };
     lab.sim.apply(service("NodePort", 0)).unwrap();
-    let line = "to do      Service shop/web: has the policy Local, and no load balancer asks agents about it";
+    let line = "to do      Service shop/web: has the policy Local, and no load balancer asks agents for /services/shop/web";
     finds(&lab.run(&["check"]), 1, line);
     lab.sim.apply(service("LoadBalancer", 30_100)).unwrap();
     let said = lab.run(&["check"]);
-    assert!(
-        said.code == Some(0) && said.out.contains("no matter if it asks kube-proxy's port 30100"),
-        "{said:#?}"
-    );
+    assert!(said.code == Some(0) && said.out.contains("unless it asks kube-proxy's port 30100"), "{said:#?}");
     let mut asked = ready("a");
     let mut own = prober("10.0.0.5", "ready", 9, None);
     (own["question"], own["drainable"]) = (json!("/services/shop/web"), json!(false));

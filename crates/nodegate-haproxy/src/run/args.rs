@@ -104,7 +104,13 @@ fn listen_address(value: &str) -> Result<Option<SocketAddr>, &'static str> {
 fn usable(path: &Path) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
     let is_plain = path.to_string_lossy().chars().all(plain);
-    let is_usable = is_plain && path.file_name().is_some() && path.parent().is_some_and(Path::is_dir);
-    let takes = "takes a path of letters, digits and / . _ - + : @ in a directory that exists";
-    if is_usable { Ok(()) } else { Err(takes) }
+    if !is_plain || path.file_name().is_none() {
+        return Err("takes the path of a file, of letters, digits and / . _ - + : @");
+    }
+    let is_there = path.parent().is_some_and(Path::is_dir);
+    if is_there {
+        Ok(())
+    } else {
+        Err("takes a file in a directory that exists; make it, or name another one")
+    }
 }
