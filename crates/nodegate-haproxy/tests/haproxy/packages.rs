@@ -1,15 +1,15 @@
 //! The packages on a Debian whose HAProxy is in use: three steps to the first Service, upgrade, removal and
 //! purge, while that HAProxy has clients.
 
-use crate::debian::Debian;
 use crate::lab::{Lab, get_from, node_name, program};
 use crate::servers::Traffic;
 use crate::servers::{Counts, serve};
 use nodegate_kube_sim::Rule;
+use nodegate_testbed::debian::Debian;
 use nodegate_testbed::http;
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{self, system};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -129,7 +129,8 @@ impl Site {
         let [own, web] = [ports::free(), ports::free()].map(|port| SocketAddr::from((ADDRESS, port)));
         let application = serve(Counts::default(), |_| true).await;
         lab.sim.apply(lab.service("web", web.port(), &json!({}))).unwrap();
-        let debian = Debian::boot(&lab).await;
+        let debian = Debian::boot(&programs::debian(), None);
+        debian.wait_running();
         std::fs::write(debian.path(OWN), hand_written(own.port(), application)).unwrap();
         std::fs::write(debian.path("/etc/apt/apt.conf.d/yes"), "APT::Get::Assume-Yes \"true\";\n").unwrap();
         debian.run("systemctl restart haproxy");
