@@ -4,7 +4,6 @@
 // | test | what is real about it |
 // |---|---|
 // | `services` | the endpoints that a kube-proxy counts |
-// | `rules` | a cordon by kubectl, and a lost API server |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 // | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
@@ -33,7 +32,6 @@ mod objects;
 mod plugin;
 mod rights;
 mod rollout;
-mod rules;
 mod services;
 mod site;
 mod values;
