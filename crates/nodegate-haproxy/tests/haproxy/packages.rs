@@ -91,7 +91,7 @@ fn hand_written(port: u16, application: u16) -> String {
     )
 }
 
-/// Returns the kubeconfig of the documentation. Its token has the rights of the account's `ClusterRole`.
+/// Returns the kubeconfig of the documentation. Its token has the rights of the account's `ClusterRole`s.
 fn account(lab: &Lab) -> String {
     let admin = lab.dir.path().join("kubeconfig");
     let mut script = system(format!("{ROOT}/hack/haproxy-kubeconfig"));
@@ -99,10 +99,12 @@ fn account(lab: &Lab) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let kubeconfig = String::from_utf8(output.stdout).unwrap();
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
-    let role = Kubectl::new(&admin, lab.dir.path()).must(&["get", "clusterrole", PROGRAM, "-o", "json"]);
-    let role: Value = serde_json::from_str(&role).unwrap();
+    let get = ["get", "clusterrole", "nodegate-haproxy-nodes", "nodegate-haproxy-services", "-o", "json"];
+    let roles = Kubectl::new(&admin, lab.dir.path()).must(&get);
+    let roles: Value = serde_json::from_str(&roles).unwrap();
     let words = |rule: &Value, key: &str| serde_json::from_value(rule[key].clone()).unwrap();
-    let rules = role["rules"].as_array().unwrap().iter().map(|rule| Rule {
+    let rules = roles["items"].as_array().unwrap().iter().map(|role| &role["rules"][0]);
+    let rules = rules.map(|rule| Rule {
         api_groups: words(rule, "apiGroups"),
         resources: words(rule, "resources"),
         verbs: words(rule, "verbs"),
