@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo test root lint faults lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test reboots generate
 
-# What hack/install-pinned installs. It is called by its path: with another PATH, cargo would build half of the programs again.
+# What hack/install puts there. It is called by its path: with another PATH, cargo would build half of the programs again.
 export TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 pinned := $(TOOLS)/bin
 built := $$(realpath -m "$${CARGO_TARGET_DIR:-target}")
@@ -18,15 +18,13 @@ help: ## What can be made; this file has the variables of each
 
 # ARGS=--haproxy installs HAProxy if it is missing.
 demo: ## A simulated cluster with agents, pods and traffic (ARGS=--tour: a script)
-	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
+	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install haproxy; fi
 	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
 # ARGS are those of nextest.
 test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": some)
-	@hack/install-tools
-	@hack/install-pinned
-	@hack/install-debian >/dev/null
+	@hack/install tools envoy caddy traefik cargo-nextest cargo-deb cargo-generate-rpm debian-13 >/dev/null
 	cargo test --workspace --doc --locked --quiet
 	"$(pinned)/cargo-nextest" nextest run --workspace --locked --no-run
 	hack/in-own-network "$(pinned)/cargo-nextest" nextest run --workspace --locked --offline $(ARGS)
@@ -43,7 +41,7 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --locked --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 # What they reach is in no other build.
 	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
-	hack/install-pinned typos zizmor cargo-deny
+	hack/install typos zizmor cargo-deny
 	"$(pinned)/typos"
 	"$(pinned)/zizmor" --offline --quiet .github
 # Advisories need a network of their own: the workflow asks for them.
@@ -53,7 +51,7 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 
 # STRANGERS="kept, 130," plays that attack alone, STRANGERS_PORT=Probes|AgentCheck|Metrics|Haproxy|Gate those of one port.
 faults: ## Faults that the agent survives, and a table of the attacks of strangers (an hour)
-	@hack/install-tools
+	@hack/install tools
 	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'
 	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-haproxy -p nodegate-eviction-gate
 	@STRANGERS="$(STRANGERS)" STRANGERS_PORT="$(STRANGERS_PORT)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
@@ -61,26 +59,24 @@ faults: ## Faults that the agent survives, and a table of the attacks of strange
 
 # WRITE=1 writes docs/load-balancers.md.
 lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one)
-	@hack/install-tools
-	@hack/install-pinned envoy caddy traefik
-	@for version in 2.6 3.0 3.2 newest; do hack/install-haproxy "$$version" >/dev/null; done
+	@hack/install tools envoy caddy traefik haproxy-2.6 haproxy-3.0 haproxy-3.2 haproxy-newest >/dev/null
 	@cargo build --quiet --locked --bin nodegate
 	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) scenarios::table
 
 # The second table has what the gate costs an eviction that it does not hold.
 drains: ## Tables: a hundred drains under traffic, also with the gate (DRAINS=5)
-	@hack/install-tools
+	@hack/install tools
 	@cargo build --quiet --locked -p nodegate -p nodegate-eviction-gate --bin nodegate --bin nodegate-eviction-gate
 	@DRAINS="$(DRAINS)" $(play) --test balancers $(table) drains::table
 	@$(play) -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
 
 # Three minutes for each version: 2.6, 3.0, 3.2, newest.
 haproxy-test: ## Every promise of nodegate-haproxy, with figures (HAPROXY="2.6 newest": with these)
-	@hack/install-tools
+	@hack/install tools
 # Its figures are those of an optimised program.
 	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
 	@failed=""; for version in $(or $(HAPROXY),system); do \
-	  first=""; [[ $$version == system ]] || first="$$(hack/install-haproxy $$version):"; \
+	  first=""; [[ $$version == system ]] || first="$$(hack/install haproxy-$$version):"; \
 	  PATH="$$first$$PATH" NODEGATE_HAPROXY="$(built)/quick/nodegate-haproxy" \
 	    $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture --test-threads=1 \
       --skip packages:: --skip ansible:: || failed+=" $$version"; \
@@ -88,7 +84,7 @@ haproxy-test: ## Every promise of nodegate-haproxy, with figures (HAPROXY="2.6 n
 
 plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37 (KUBECTLS="1.33": with one)
 	@paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
-	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
+	  paths="$$paths:$$(hack/install kubectl-$$release)"; \
 	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test scenarios -- \
 	  --ignored --nocapture --test-threads=1 plugin::
 
@@ -104,7 +100,7 @@ simulate: ## 100,000 episodes of faults under simulated time (SIM_EPISODES=1000)
 	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
 mutants: ## Each rule changed, and what no test catches (hours; ARGS="--re <file>")
-	@hack/install-pinned cargo-mutants
+	@hack/install cargo-mutants
 # The gate's own tests start a whole program for each rule; those beside the code are enough. A failed property needs no smaller example.
 	@target="$(built)"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; export PROPTEST_MAX_SHRINK_ITERS=0; \
 	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/core" -p nodegate-node-watch -p nodegate-readiness $(ARGS) -- --lib --tests || failed=$$?; \
@@ -118,7 +114,7 @@ soak: ## An hour of probes, events and outages: what fails, and what grows (SOAK
 	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
 bench: ## nodegate beside nginx (5 minutes; ARGS=--quick: one)
-	@hack/install-tools nginx taskset
+	@hack/install nginx taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
 	@release="$(built)/release"; exec "$$release/side-by-side" --nodegate "$$release/nodegate" $(ARGS)
@@ -129,11 +125,11 @@ fuzz: ## Each fuzz target for FUZZ_SECONDS (60), as a table (nightly compiler)
 # PLATFORM=windows-amd64 builds the plugin for Windows.
 build: ## target/release/nodegate, optimised (PROGRAM=kubectl-nodegate: the plugin)
 ifeq ($(PLATFORM),windows-amd64)
-	@hack/install-tools readelf x86_64-w64-mingw32-gcc
+	@hack/install readelf x86_64-w64-mingw32-gcc
 	rustup target add x86_64-pc-windows-gnu
 	hack/build-binary windows-amd64 $(or $(PROGRAM),nodegate)
 else
-	. hack/architectures; cargo build --release --locked --package "$$(package_of $(or $(PROGRAM),nodegate))" --bin $(or $(PROGRAM),nodegate)
+	. hack/architectures.sh; cargo build --release --locked --package "$$(package_of $(or $(PROGRAM),nodegate))" --bin $(or $(PROGRAM),nodegate)
 endif
 
 # A static binary and nothing else. ARCH="amd64 arm64" makes an index of both.
@@ -142,42 +138,39 @@ image: ## Container images (IMAGES="nodegate nodegate-eviction-gate nodegate-hap
 
 # Writes target/install.yaml, which deploys it by its digest.
 push: ## The image pushed: make push IMAGE=registry.example.com/nodegate:0.2.0
-	@hack/push-image "$(IMAGE)" $(ARCH)
+	@hack/build-image --push "$(IMAGE)" $(ARCH)
 
 image-test: ## The image pushed to a registry, started as a node would, and asked
-	@hack/install-tools buildah readelf setpriv curl docker-registry
+	@hack/install buildah readelf setpriv curl docker-registry
 	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
 # Those of nodegate-haproxy and of kubectl's plugin.
 packages: ## The .deb and .rpm in target/packages (ARCH="amd64 arm64")
-	@hack/install-tools readelf aarch64-linux-gnu-gcc
+	@hack/install readelf aarch64-linux-gnu-gcc
 	@rm -rf "$${CARGO_TARGET_DIR:-target}/packages"
 	@hack/packages $(ARCH)
 
 # IMAGE=registry.example.com/nodegate, DARWIN=<directory with the plugin for macOS>, RELEASE_KEY=<file>.
 release: ## All files of a release, in target/release-VERSION: make release VERSION=0.2.0
-	@hack/install-tools buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
+	@hack/install buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc cargo-auditable cargo-cyclonedx mdbook
 	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
-	@hack/install-pinned cargo-auditable cargo-cyclonedx mdbook
 	@DARWIN="$(DARWIN)" RELEASE_KEY="$(RELEASE_KEY)" hack/release "$(VERSION)" $(IMAGE)
 
-# RELEASE_KEY=<file> or SIGN=keyless also signs them.
+# SIGN=keyless also signs them, by the identity of the workflow that runs this.
 publish: ## Images and chart of a release pushed: make publish VERSION=… IMAGE=…
-	@hack/publish "$(VERSION)" "$(IMAGE)"
-	@$(if $(RELEASE_KEY)$(SIGN),RELEASE_KEY="$(RELEASE_KEY)" hack/sign-published "$(VERSION)")
+	@SIGN="$(SIGN)" hack/publish "$(VERSION)" "$(IMAGE)"
 
 release-test: root ## The image for arm64 under qemu; the packages on Debian 12 and 13
-	@hack/install-tools buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
+	@hack/install buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
 	@hack/try-arm64
-	@hack/install-tools
-	@hack/install-tools lintian
-	@. hack/architectures; here=$$(architecture_here); target="$(built)"; \
+	@hack/install tools lintian
+	@. hack/architectures.sh; here=$$(architecture_here); target="$(built)"; \
 	  rm -rf "$$target/packages"; \
 	  PROFILE=quick hack/packages "$$here"; \
 	  lintian --allow-root --fail-on error,warning "$$target"/packages/*.deb; \
 	  for release in 12 13; do \
-	    hack/install-debian $$release >/dev/null; \
+	    hack/install debian-$$release >/dev/null; \
 	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
 	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
@@ -185,22 +178,23 @@ release-test: root ## The image for arm64 under qemu; the packages on Debian 12 
 
 # DEBIAN="13", BUS="dbus-broker" and CASES="systemctl:20" play some.
 reboots: root ## Reboots of a Debian under traffic, and what they lose (two hours)
-	@hack/install-tools
-	@cargo build --quiet --locked -p nodegate -p nodegate-shutdown -p nodegate-kube-sim --bin nodegate --bin nodegate-shutdown --bin kube-sim
+	@hack/install tools
+	@cargo build --quiet --locked -p nodegate -p nodegate-shutdown --bin nodegate --bin nodegate-shutdown
 	@$(MAKE) --no-print-directory generate WHAT=man >/dev/null
-	@. hack/architectures; built="$(built)"; programs="$$built/try-reboots"; rm -rf "$$programs"; mkdir -p "$$programs"; \
+	@. hack/architectures.sh; built="$(built)"; programs="$$built/reboots"; rm -rf "$$programs"; mkdir -p "$$programs"; \
 	  cp -r "$$built/packaging/man" "$$built/packaging/completions" "$$built/debug/nodegate-shutdown" "$$programs"; \
 	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version FAST=1 hack/packages "$$(architecture_here)"; done; \
 	  mv "$$built"/packages/nodegate-shutdown[-_]0.0.[12]-1[._]* "$$programs"
 	@status=0; for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
-	  echo "Debian $$release, $$bus"; hack/try-reboots "$$(hack/install-debian $$release $$bus)" $(CASES) || status=1; \
+	  echo "Debian $$release, $$bus"; REBOOTS="$(CASES)" REBOOTS_PACKAGES="$(built)/reboots" \
+	    REBOOTS_ROOT="$$(hack/install "debian-$$release,$$bus")" $(play) -p nodegate-shutdown --test shutdown $(table) reboots::table || status=1; \
 	done; done; exit $$status
 
 generate: ## Manifests, table of values, man pages, site (WHAT="manifests chart man site")
 	@for what in $(or $(WHAT),manifests chart man site); do case $$what in \
-	  manifests) hack/install-tools helm; hack/render-manifests ;; \
+	  manifests) hack/install helm; hack/render-manifests ;; \
 	  chart) $(play) --test documents $(table) chart::readme::write ;; \
 	  man) $(play) --test documents $(table) man::write ;; \
-	  site) hack/install-pinned mdbook; hack/site ;; \
+	  site) hack/install mdbook; hack/site.py ;; \
 	  *) echo "make generate: $$what is none of: manifests chart man site" >&2; exit 2 ;; \
 	esac; done

@@ -49,7 +49,7 @@ pub(crate) async fn start(network: Network, dir: &Path, processes: &mut Processe
         let mut command = Command::from(programs::system("haproxy"));
         let log = dir.join(format!("{name}.log"));
         processes.start(format!("HAProxy {name}"), command.args(["-db", "-f"]).arg(file), &log).map_err(
-            |error| io::Error::other(format!("haproxy: {error}: `hack/install-tools haproxy` installs it")),
+            |error| io::Error::other(format!("haproxy: {error}: `hack/install haproxy` installs it")),
         )?;
         let answers = async {
             while UnixStream::connect(&socket).is_err() {

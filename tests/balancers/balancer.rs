@@ -35,9 +35,9 @@ impl Balancer {
 pub(crate) enum Source {
     /// A Debian package of this system.
     Debian,
-    /// The version of HAProxy that `hack/install-haproxy` fetches: a release, or the newest.
+    /// The version of HAProxy that `hack/install` fetches: a release, or the newest.
     Haproxy(&'static str),
-    /// The program that `hack/install-pinned` fetches.
+    /// The program that `hack/install` fetches.
     Pinned(&'static str),
 }
 

@@ -42,7 +42,8 @@ fn before(haproxy: Haproxy) -> Balancer {
 
 /// Returns a program from another of Debian's suites, by the version in the row.
 fn fetched(version: &str, name: &str) -> PathBuf {
-    let fetch = Command::new("hack/install-haproxy").arg(version).current_dir(ROOT).output().unwrap();
+    let fetch =
+        Command::new("hack/install").arg(format!("haproxy-{version}")).current_dir(ROOT).output().unwrap();
     assert!(fetch.status.success(), "{}", String::from_utf8_lossy(&fetch.stderr));
     let program = Path::new(String::from_utf8(fetch.stdout).unwrap().trim()).join("haproxy");
     let says = Command::new(&program).arg("-v").output().unwrap().stdout;
@@ -202,7 +203,7 @@ pub(crate) fn apache(row: &Row, nodes: &Nodes) -> Balancer {
 
 /// Returns the command of a program that is not in Debian, or in an older version.
 fn pinned(name: &str) -> Command {
-    Command::new(programs::fetched(name).expect("hack/install-pinned installs it"))
+    Command::new(programs::fetched(name).expect("hack/install installs it"))
 }
 
 /// Starts Caddy. Its metric covers both pools, so it has no status of one node.
@@ -269,7 +270,7 @@ pub(crate) fn envoy(row: &Row, nodes: &Nodes) -> Balancer {
 fn envoy_notices_a_cordon_before_the_first_request_and_with_tls() {
     for file in ["envoy/nodes.yaml", "envoy/tls.yaml"] {
         if programs::fetched("envoy").is_none() {
-            println!("not played: Envoy, {file}: hack/install-pinned installs it");
+            println!("not played: Envoy, {file}: hack/install installs it");
             return;
         }
         let nodes = Nodes::start();

@@ -35,7 +35,7 @@ fn documented(file: &str) -> Row {
 fn cordon(file: &str) {
     let row = documented(file);
     if !row.is_there() {
-        println!("not played: {}: hack/install-pinned fetches it", row.title());
+        println!("not played: {}: hack/install fetches it", row.title());
         return;
     }
     let outcome = Stage::set(row).play(Event::Cordon, Duration::ZERO);

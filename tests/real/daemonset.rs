@@ -86,7 +86,7 @@ pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/node
 
 /// Returns Helm 4 and Helm 3.
 pub(crate) fn helms() -> [String; 2] {
-    let three = fetched("helm3").expect("helm3 is needed: hack/install-pinned helm3");
+    let three = fetched("helm3").expect("helm3 is needed: hack/install helm3");
     ["helm".to_owned(), three.to_str().unwrap().to_owned()]
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> Strin
     {
         command.env(name, cluster.files.path().join(directory));
     }
-    let output = command.output().expect("helm is needed: hack/install-tools helm");
+    let output = command.output().expect("helm is needed: hack/install helm");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "helm {args:?}: {said}\n{}", cluster.pods());
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -4,7 +4,6 @@
 // | test | what is real about it |
 // |---|---|
 // | `services` | the endpoints that a kube-proxy counts |
-// | `rules` | a cordon by kubectl, and a lost API server |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 // | `budget` | what a drain budget costs API servers, by their audit logs, when every node is cordoned at once |
@@ -37,7 +36,6 @@ mod plugin;
 mod published;
 mod rights;
 mod rollout;
-mod rules;
 mod services;
 mod site;
 mod values;

@@ -94,5 +94,5 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
 data:
   {{ $app }}-dashboard.json: |
-    {{- $root.Files.Get (printf "files/%s-dashboard.json" $app) | nindent 4 }}
+    {{- include "nodegate.dashboard" (dict "root" $root "app" $app) | nindent 4 }}
 {{- end }}

@@ -17,7 +17,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const STANDS_IN: [(&str, &str); 8] = [
     (
         "hack/build-binary",
-        ". hack/architectures; program=$(built \"$1\" \"$2\"); mkdir -p \"$(dirname \"$program\")\"; echo \"$2 for $1\" >\"$program\"",
+        ". hack/architectures.sh; program=$(built \"$1\" \"$2\"); mkdir -p \"$(dirname \"$program\")\"; echo \"$2 for $1\" >\"$program\"",
     ),
     ("hack/build-image", "true"),
     (
@@ -28,7 +28,7 @@ const STANDS_IN: [(&str, &str); 8] = [
         "tools/bin/cargo-cyclonedx",
         "for each in $(git ls-files '*Cargo.toml'); do echo '{}' >\"${each%Cargo.toml}sbom.json\"; done",
     ),
-    ("hack/site", "mkdir -p \"$1\"; echo '<p>' >\"$1/index.html\""),
+    ("hack/site.py", "mkdir -p \"$1\"; echo '<p>' >\"$1/index.html\""),
     ("tools/bin/mdbook", "true"),
     (
         "bin/cargo",
@@ -39,7 +39,7 @@ const STANDS_IN: [(&str, &str); 8] = [
     (
         "bin/buildah",
         "[[ \"$1 $2\" == 'manifest push' ]] || exit 0; to=${!#}; to=${to#oci:}; to=${to%:*}; echo \"${to##*/}\" >\"$to-layer\"; \
-         hack/oci-artifact \"$to\" application/vnd.oci.image.config.v1+json application/vnd.oci.image.layer.v1.tar \"$to-layer\"",
+         hack/oci-artifact.py \"$to\" application/vnd.oci.image.config.v1+json application/vnd.oci.image.layer.v1.tar \"$to-layer\"",
     ),
 ];
 

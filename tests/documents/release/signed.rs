@@ -15,7 +15,7 @@ fn documented(reason: &str) -> String {
 }
 
 /// Makes a key by the documented commands, in this directory of the clone.
-pub(super) fn make_key(clone: &Clone, directory: &str) {
+fn make_key(clone: &Clone, directory: &str) {
     let commands = documented("runs it where it makes a release");
     clone.must(&format!("mkdir -p {directory}; cd {directory}; {commands}"));
 }

@@ -71,7 +71,7 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
     let (kubeconfig, error) = succeeds(&script, &lab, &[]);
     assert!(error.contains("is an address of this machine; --server"), "{error}");
     assert!(kubeconfig.contains("server: https://127.0.0.1"), "{kubeconfig}");
-    assert_eq!(rights(&kubectl), ["all: nodes services"]);
+    assert_eq!(rights(&kubectl), ["all: nodes", "all: services"]);
 
     let (kubeconfig, error) = succeeds(&script, &lab, &["--server", SERVER, "--namespaces", "shop,web"]);
     assert!(!error.contains("is an address of this machine"), "{error}");
@@ -89,9 +89,9 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
     assert_eq!(rights(&kubectl), ["all: nodes", &web_status, "web: services"]);
     succeeds(&script, &lab, &all);
     let all_status = format!("all: {status}");
-    assert_eq!(rights(&kubectl), ["all: nodes services", &all_status]);
+    assert_eq!(rights(&kubectl), ["all: nodes", &all_status, "all: services"]);
     succeeds(&script, &lab, &["--server", SERVER]);
-    assert_eq!(rights(&kubectl), ["all: nodes services"]);
+    assert_eq!(rights(&kubectl), ["all: nodes", "all: services"]);
 
     for (arguments, message) in [
         (&["--server", "10.0.0.5"][..], "--server 10.0.0.5 is not an https:// URL"),

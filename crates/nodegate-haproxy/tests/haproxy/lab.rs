@@ -130,7 +130,7 @@ impl Lab {
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
         // HAProxy gets its own process group, so that one signal reaches it and its workers.
-        self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
+        self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install)"));
         // From 3.1 on, the master lists a worker before it serves.
         self.until("HAProxy runs", async || self.ask("show info").await.contains("Pid: ")).await;
     }

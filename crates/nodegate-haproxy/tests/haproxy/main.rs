@@ -10,7 +10,6 @@
 
 mod ansible;
 mod cordons;
-mod debian;
 mod elsewhere;
 mod faults;
 mod kubeconfig;

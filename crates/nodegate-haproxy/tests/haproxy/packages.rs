@@ -1,15 +1,15 @@
 //! The packages on a Debian whose HAProxy is in use: three steps to the first Service, upgrade, removal and
 //! purge, while that HAProxy has clients.
 
-use crate::debian::Debian;
 use crate::lab::{Lab, get_from, node_name, program};
 use crate::servers::Traffic;
 use crate::servers::{Counts, serve};
 use nodegate_kube_sim::Rule;
+use nodegate_testbed::debian::Debian;
 use nodegate_testbed::http;
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{self, system};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -91,7 +91,7 @@ fn hand_written(port: u16, application: u16) -> String {
     )
 }
 
-/// Returns the kubeconfig of the documentation. Its token has the rights of the account's `ClusterRole`.
+/// Returns the kubeconfig of the documentation. Its token has the rights of the account's `ClusterRole`s.
 fn account(lab: &Lab) -> String {
     let admin = lab.dir.path().join("kubeconfig");
     let mut script = system(format!("{ROOT}/hack/haproxy-kubeconfig"));
@@ -99,10 +99,12 @@ fn account(lab: &Lab) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let kubeconfig = String::from_utf8(output.stdout).unwrap();
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
-    let role = Kubectl::new(&admin, lab.dir.path()).must(&["get", "clusterrole", PROGRAM, "-o", "json"]);
-    let role: Value = serde_json::from_str(&role).unwrap();
+    let get = ["get", "clusterrole", "nodegate-haproxy-nodes", "nodegate-haproxy-services", "-o", "json"];
+    let roles = Kubectl::new(&admin, lab.dir.path()).must(&get);
+    let roles: Value = serde_json::from_str(&roles).unwrap();
     let words = |rule: &Value, key: &str| serde_json::from_value(rule[key].clone()).unwrap();
-    let rules = role["rules"].as_array().unwrap().iter().map(|rule| Rule {
+    let rules = roles["items"].as_array().unwrap().iter().map(|role| &role["rules"][0]);
+    let rules = rules.map(|rule| Rule {
         api_groups: words(rule, "apiGroups"),
         resources: words(rule, "resources"),
         verbs: words(rule, "verbs"),
@@ -129,7 +131,8 @@ impl Site {
         let [own, web] = [ports::free(), ports::free()].map(|port| SocketAddr::from((ADDRESS, port)));
         let application = serve(Counts::default(), |_| true).await;
         lab.sim.apply(lab.service("web", web.port(), &json!({}))).unwrap();
-        let debian = Debian::boot(&lab).await;
+        let debian = Debian::boot(&programs::debian(), None);
+        debian.wait_running();
         std::fs::write(debian.path(OWN), hand_written(own.port(), application)).unwrap();
         std::fs::write(debian.path("/etc/apt/apt.conf.d/yes"), "APT::Get::Assume-Yes \"true\";\n").unwrap();
         debian.run("systemctl restart haproxy");

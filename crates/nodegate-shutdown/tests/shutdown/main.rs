@@ -10,6 +10,7 @@
 )]
 
 mod logind;
+mod reboots;
 
 use logind::Logind;
 use nodegate_testbed::network::ports;

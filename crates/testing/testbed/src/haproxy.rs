@@ -184,64 +184,12 @@ fn command(program: &Path, args: &[&str], configuration: &Path) -> Command {
 fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
     let mut command = command(program, &["-db"], configuration);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("haproxy is needed: hack/install-tools installs it")
+    command.spawn().expect("haproxy is needed: hack/install installs it")
 }
 
 /// Runs HAProxy's syntax check on a configuration, and returns its messages as the error.
 pub fn check(configuration: &Path) -> Result<(), String> {
     let output = command(Path::new("haproxy"), &["-c"], configuration).output();
-    let output = output.expect("haproxy is needed: hack/install-tools installs it");
+    let output = output.expect("haproxy is needed: hack/install installs it");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    /// As people write servers, each with the line of its state.
-    #[test]
-    fn states_of_servers_are_kept_or_named() {
-        let kept = [
-            ("server a 10.0.0.1:80", "a 10.0.0.1 - 80"),
-            ("server \"b\" \"10.0.0.2:80\" check", "b 10.0.0.2 - 80"),
-            ("server c [fd00::1]:80", "c fd00::1 - 80"),
-            ("server d ipv6@FD00::2:80", "d fd00::2 - 80"),
-            ("server e localhost:80", "e 127.0.0.1 localhost 80"),
-            ("server f 10.0.0.3", "f 10.0.0.3 - 0"),
-            ("server-template g 2 10.0.0.4:80", "g2 10.0.0.4 - 80"),
-            ("server-template h 3-4 localhost:80", "h4 127.0.0.1 localhost 80"),
-        ];
-        let named = [
-            ("server i 10.0.0.5:81", "i 10.0.0.5 - 80"),
-            ("server j \"${HOST}:80\"", "j 10.0.0.6 - 80"),
-            ("server k fd00:0::3:80", "k fd00::3 - 80"),
-        ];
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, lines: Vec<String>| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-            path
-        };
-        let all = kept.iter().chain(&named);
-        let configuration = write("haproxy.cfg", all.clone().map(|(line, _)| format!("  {line}")).collect());
-        let state = |line: &str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            format!(
-                "3 nodes 1 {} {} 2 0 1 1 2 1 0 2 0 0 0 0 {} {} - 0 0",
-                words[0], words[1], words[2], words[3]
-            )
-        };
-        let header = ["1".to_owned(), "# be_id".to_owned()];
-        let dump = write("dump", header.into_iter().chain(all.map(|(_, line)| state(line))).collect());
-        let output =
-            Command::new("awk").arg("-f").arg(super::STATES).args([configuration, dump]).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!(text(&output.stdout).lines().count(), 2 + kept.len(), "{output:?}");
-        let said = text(&output.stderr);
-        assert_eq!(said.lines().count(), named.len(), "{said}");
-        assert!(
-            ["i", "j", "k"].iter().all(|name| said.contains(&format!("not kept: nodes/{name},"))),
-            "{said}"
-        );
-    }
 }

@@ -29,7 +29,7 @@ impl Kubectl {
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache);
         // kubectl must not use a pod's own credentials here.
         let output = command.env_remove("KUBERNETES_SERVICE_HOST").output();
-        let output = output.expect("kubectl is needed: hack/install-tools installs it");
+        let output = output.expect("kubectl is needed: hack/install installs it");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
             Ok(said(&output.stdout))

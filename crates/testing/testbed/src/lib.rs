@@ -15,6 +15,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod debian;
 pub mod haproxy;
 pub mod http;
 pub mod kubectl;

@@ -55,20 +55,20 @@ fn built(name: &str, how: &str) -> PathBuf {
     paths.find(|program| program.is_file()).unwrap_or_else(missing)
 }
 
-/// Returns a load balancer that `hack/install-pinned` has fetched, or `None` if it has not.
+/// Returns a load balancer that `hack/install` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let mut paths = own.ancestors().skip(1).map(|directory| directory.join("tools/bin").join(name));
     paths.find(|program| program.is_file())
 }
 
-/// Returns the root directory of a Debian that `hack/install-debian` has fetched. `NODEGATE_DEBIAN=12` replaces
+/// Returns the root directory of a Debian that `hack/install` has fetched. `NODEGATE_DEBIAN=12` replaces
 /// release 13.
 pub fn debian() -> PathBuf {
     let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
     let own = std::env::current_exe().unwrap();
     let mut paths = own.ancestors().skip(1).map(|directory| directory.join(format!("debian-{release}")));
-    let missing = || panic!("there is no target/debian-{release}: hack/install-debian {release}");
+    let missing = || panic!("there is no target/debian-{release}: hack/install debian-{release}");
     paths.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
 }
 
@@ -84,7 +84,7 @@ pub fn system(name: impl AsRef<OsStr>) -> Command {
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = system(words.next().unwrap()).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}; hack/install-tools installs it"));
+    let output = output.unwrap_or_else(|error| panic!("{command}: {error}; hack/install installs it"));
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the documentation site from the repository's own Markdown: hack/site [DIRECTORY], by default target/site.
+"""Builds the documentation site from the repository's own Markdown: hack/site.py [DIRECTORY], by default target/site.
 
 packaging/site has mdBook's settings and the order of the pages. Each page stands in the site where it stands in the repository,
 so links between pages stay as they are; a link to another file of the repository leads to the forge. Then every link within the

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a file as an OCI artifact, in a layout that skopeo pushes, and prints its digest:
 
-    hack/oci-artifact DIRECTORY CONFIG_TYPE LAYER_TYPE FILE [ANNOTATION=VALUE…]
+    hack/oci-artifact.py DIRECTORY CONFIG_TYPE LAYER_TYPE FILE [ANNOTATION=VALUE…]
 
 The annotations are the layer's. With the configuration type of an image, the configuration is that of an image with this layer.
 """

@@ -1,5 +1,5 @@
-# shellcheck shell=bash
 # For the scripts beside it to source: the machines that are built for, by the names that images have for them; all run Linux.
+# shellcheck shell=bash
 
 architectures=(amd64 arm64)
 # Those for programs and images of your own; no release has them.
@@ -7,7 +7,7 @@ more_architectures=(arm ppc64le s390x)
 # Where kubectl's plugin runs besides.
 plugin_platforms=(darwin-amd64 darwin-arm64 windows-amd64)
 
-# Where hack/install-pinned puts programs.
+# Where hack/install puts pinned programs.
 export TOOLS=${TOOLS:-$PWD/target/tools}
 
 # Fails, and says what to install, unless this program is there.
@@ -61,12 +61,12 @@ qemu() {
 
 # The package that a program is of.
 package_of() {
-    case $1 in
-    nodegate-haproxy) echo nodegate-haproxy ;;
-    nodegate-eviction-gate) echo nodegate-eviction-gate ;;
-    kubectl-nodegate) echo nodegate-kubectl ;;
-    *) echo "$1" ;;
-    esac
+    [[ $1 == kubectl-nodegate ]] && echo nodegate-kubectl || echo "$1"
+}
+
+# Prints manifests/install.yaml with this image.
+install_yaml() {
+    sed -E "s|(image: )ghcr.io/nodegate/nodegate:.*|\1$1|" manifests/install.yaml | grep -v '^# Rendered from'
 }
 
 # What is shipped is built with the profile `release`; PROFILE=quick builds what a test needs in a third of the time.

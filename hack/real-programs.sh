@@ -1,4 +1,5 @@
-# The programs of hack/real-cluster: how hack/real-node and hack/real-power start one and wait for it. Sourced by both.
+# For hack/real-node and hack/real-power to source: how they start a program of hack/real-cluster, and wait for it.
+# shellcheck shell=bash
 dir=$REAL_CLUSTER
 private=$dir/private
 log=$dir/log
