@@ -47,7 +47,6 @@ mod limits;
 mod listener;
 mod metrics_format;
 mod networks;
-mod port_owner;
 mod rare_lines;
 mod requests;
 mod server;

@@ -1,12 +1,12 @@
 //! Binds the port of a listener. A port that an outgoing connection has is free soon: the listener waits for
 //! it. A port that another listener has is a start-up error.
 
-use crate::port_owner::outgoing_connection;
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Once;
@@ -81,13 +81,23 @@ fn listen_or_wait(address: SocketAddr, sharing: PortSharing) -> Result<Listener,
         }
         Err(error) => error,
     };
-    match is_taken(&error).then(|| outgoing_connection(address)).flatten() {
-        Some((local, remote, uid)) => {
-            tracing::warn!(%address, %local, %remote, uid, "an outgoing connection has this port; waiting until it ends");
-            Ok(Listener { socket: None, address, sharing })
-        }
-        None => Err(BindError { address, error }),
+    if !is_taken(&error) || has_listener(address.port()) {
+        return Err(BindError { address, error });
     }
+    tracing::warn!(%address, "an outgoing connection has this port; waiting until it ends");
+    Ok(Listener { socket: None, address, sharing })
+}
+
+/// Returns true if a socket listens on this port, by the tables of this network namespace, or if there are none.
+fn has_listener(port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    let Ok(ipv4) = File::open("/proc/self/net/tcp") else { return true };
+    let port = format!(":{port:04X}");
+    let tables = std::iter::once(ipv4).chain(File::open("/proc/self/net/tcp6"));
+    tables.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok)).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some(LISTENS)
+    })
 }
 
 fn is_taken(error: &io::Error) -> bool {

@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use serde::Deserialize;
+use kube::core::Status;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,13 +20,6 @@ use std::time::{Duration, SystemTime};
 const LONGEST_ANSWER: usize = 8 << 20;
 /// The most attempts of a read. A replacement that was under way at the first failure may have the same credentials.
 const ATTEMPTS: u32 = 3;
-
-/// The part of a `Status` that people read.
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    message: String,
-}
 
 /// Why a request to the API server failed.
 #[derive(Clone, Debug, thiserror::Error)]

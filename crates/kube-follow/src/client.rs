@@ -54,6 +54,8 @@ const BEFORE_EXPIRY: SignedDuration = SignedDuration::from_secs(60);
 /// and the memory would stay allocated.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
+/// The maximum length of the head of an answer over HTTP/1.1, in bytes. Health endpoints send a few hundred.
+const LONGEST_HEAD: usize = 16 << 10;
 
 /// The error of a client that could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -124,13 +126,7 @@ pub(crate) async fn connect_with(
     let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
     let Credentials { token, valid_until } = credentials;
     let token = token.map(Arc::new);
-    // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
-    // another.
-    let hyper = HyperClient::builder(TokioExecutor::new())
-        .pool_idle_timeout(None)
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .build::<_, Body>(https(&config)?);
+    let hyper = http_client(&config, connector())?;
     let sign = move |mut request: Request<Body>| {
         if let Some(token) = &token {
             request.headers_mut().insert(AUTHORIZATION, token.header());
@@ -165,8 +161,21 @@ pub fn tagged(client: Client, stream: StreamId) -> Client {
     Client::new(tower::service_fn(send), namespace)
 }
 
+/// Returns an HTTP client for the server, the CA and the client certificate of this configuration.
+pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, ClientError> {
+    // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
+    // another.
+    let mut builder = HyperClient::builder(TokioExecutor::new());
+    builder
+        .pool_idle_timeout(None)
+        .http1_max_buf_size(LONGEST_HEAD)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW);
+    Ok(builder.build(https(config, tcp)?))
+}
+
 /// Returns a connector like kube's own, which also offers HTTP/2.
-fn https(config: &Config) -> Result<HttpsConnector<Route>, ClientError> {
+fn https(config: &Config, tcp: Tcp) -> Result<HttpsConnector<Route>, ClientError> {
     let tls = tls::client_config(config).map_err(ClientError::unusable)?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
@@ -176,15 +185,16 @@ fn https(config: &Config) -> Result<HttpsConnector<Route>, ClientError> {
             builder.with_server_name_resolver(FixedServerNameResolver::new(server))
         }
     };
-    Ok(builder.enable_all_versions().wrap_connector(route(config)?))
+    Ok(builder.enable_all_versions().wrap_connector(route(config, tcp)?))
 }
 
 /// The way to the API server: direct, or through the kubeconfig's proxy.
 type Route = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
+pub(crate) type HttpClient = HyperClient<HttpsConnector<Route>, Body>;
 
-fn route(config: &Config) -> Result<Route, ClientError> {
+fn route(config: &Config, tcp: Tcp) -> Result<Route, ClientError> {
     let Some(proxy) = &config.proxy_url else {
-        return Ok(BoxCloneSyncService::new(connector().map_err(BoxError::from)));
+        return Ok(BoxCloneSyncService::new(tcp.map_err(BoxError::from)));
     };
     let unsupported =
         || ClientError(format!("the proxy {proxy} is not supported; give one with http:// or socks5://"));
@@ -194,7 +204,7 @@ fn route(config: &Config) -> Result<Route, ClientError> {
     let to = intercept.uri().clone();
     match proxy.scheme_str() {
         Some("http") => {
-            let tunnel = Tunnel::new(to, connector());
+            let tunnel = Tunnel::new(to, tcp);
             let tunnel = match intercept.basic_auth() {
                 Some(auth) => tunnel.with_auth(auth.clone()),
                 None => tunnel,
@@ -202,7 +212,7 @@ fn route(config: &Config) -> Result<Route, ClientError> {
             Ok(BoxCloneSyncService::new(tunnel.map_err(BoxError::from)))
         }
         Some("socks5") => {
-            let socks = SocksV5::new(to, connector());
+            let socks = SocksV5::new(to, tcp);
             let socks = match intercept.raw_auth() {
                 Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
                 None => socks,
@@ -218,13 +228,21 @@ type Resolver = ServiceFn<fn(Name) -> BoxFuture<'static, io::Result<std::vec::In
 
 fn resolve_name(name: Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>> {
     Box::pin(async move {
-        let found = resolve(name.as_str()).await.map_err(io::Error::other)?;
+        let unresolved = |why| io::Error::other(NotResolved(format!("{name} ({why})")));
+        let found = resolve(name.as_str()).await.map_err(unresolved)?;
         Ok(found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect::<Vec<_>>().into_iter())
     })
 }
 
+/// The error of a name without an address.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotResolved(pub(crate) String);
+
+pub(crate) type Tcp = HttpConnector<Resolver>;
+
 /// Returns the way to a server's TCP port, and how soon a silent one is noticed.
-pub(crate) fn connector() -> HttpConnector<Resolver> {
+pub(crate) fn connector() -> Tcp {
     let mut connector = HttpConnector::new_with_resolver(tower::service_fn(resolve_name as fn(Name) -> _));
     connector.enforce_http(false);
     connector.set_nodelay(true);

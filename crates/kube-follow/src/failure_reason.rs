@@ -124,7 +124,7 @@ pub(crate) fn bounded(text: &str) -> String {
 }
 
 /// Finds an error of this type among the causes of another.
-pub(crate) fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+pub fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let cause = |&error: &&'a (dyn StdError + 'static)| {
         // The source of an `io::Error` is that of the error that it wraps, not the wrapped error itself.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);

@@ -12,6 +12,7 @@ mod credentials;
 mod failure_reason;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod get;
 mod lines;
 mod observe;
 mod resolve;
@@ -19,16 +20,15 @@ mod resource;
 mod session;
 mod tls;
 mod tls_refusal;
-mod verified;
 mod watched_node;
 
 pub use api::{Answer, ApiError, KubeApi, Reply, send};
 pub use backoff::Backoff;
 pub use client::{ClientError, Connector, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
-pub use failure_reason::{FailureReason, detail};
+pub use failure_reason::{FailureReason, detail, find};
+pub use get::{Caller, GetError, Peer, get};
 pub use observe::{BoxedService, NoObserver, RequestOutcome, StreamId, WatchObserver};
 pub use resolve::resolve;
 pub use session::{Session, SessionEnd};
-pub use verified::{Caller, OpenError, Peer, Verified, open_verified};
 pub use watched_node::{WatchedNode, node_facts};

@@ -12,9 +12,10 @@ use http::uri::Scheme;
 use http::{Method, Request, Response, Uri};
 use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -39,7 +40,7 @@ pub(crate) enum Unanswered {
 }
 
 /// The number of a client's stream, with which [`tagged`](crate::tagged) marks its requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub usize);
 
 /// An observer of a client's traffic.
@@ -63,10 +64,8 @@ impl WatchObserver for NoObserver {}
 /// The outcome of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOutcome {
-    /// The server of the request: the address of the connection, or if there is none yet the same as `named`.
+    /// The server of the request: the address of the connection, or if there is none yet its name in the request.
     pub server: String,
-    /// The server's name in the request: an address with its port, or a name for a lookup.
-    pub named: String,
     /// The stream of the request; `None` for a request of one object.
     pub stream: Option<StreamId>,
     /// The verb in RBAC's terms.
@@ -122,22 +121,10 @@ impl Drop for Asked {
 }
 
 /// The streams whose last watch ended right after it had been accepted.
-#[derive(Clone, Default)]
-struct EndedEarly(Arc<Mutex<Vec<StreamId>>>);
+type EndedEarly = Arc<Mutex<BTreeSet<StreamId>>>;
 
-impl EndedEarly {
-    /// Returns true if the stream's last watch ended early, and forgets that.
-    fn take(&self, stream: StreamId) -> bool {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = streams.len();
-        streams.retain(|other| *other != stream);
-        streams.len() < before
-    }
-
-    fn note(&self, stream: StreamId) {
-        self.take(stream);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
-    }
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A service that reports all traffic to an observer.
@@ -154,12 +141,7 @@ pub(crate) struct ObservingService<S> {
 impl<S> ObservingService<S> {
     pub(crate) fn new(inner: S, observer: Arc<dyn WatchObserver>) -> Self {
         let (client, server) = (next_client(), Arc::default());
-        Self { inner, observer, client, server, ended_early: EndedEarly::default() }
-    }
-
-    fn server(&self, named: &str) -> String {
-        let known = *self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        known.map_or_else(|| named.to_owned(), |address| address.to_string())
+        Self { inner, observer, client, server, ended_early: Arc::default() }
     }
 }
 
@@ -184,13 +166,13 @@ where
         let watched = stream.filter(|_| verb == "watch");
         // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
         // right away. A watcher that relists has waited before.
-        let ended_early = stream.is_some_and(|stream| self.ended_early.take(stream));
+        let ended_early = stream.is_some_and(|stream| locked(&self.ended_early).remove(&stream));
         if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let named = named(&parts.uri);
-        let server = self.server(&named);
-        let answer = RequestOutcome { server, named, stream, verb, code: None, retry_after: None };
+        let known = *locked(&self.server);
+        let server = known.map_or_else(|| named(&parts.uri), |address| address.to_string());
+        let answer = RequestOutcome { server, stream, verb, code: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
         let (observer, ended_early) = (self.observer.clone(), self.ended_early.clone());
@@ -211,7 +193,7 @@ where
             response.extensions_mut().insert(connection);
             if let Some(address) = connection.server() {
                 asked.answer.server = address.to_string();
-                *last_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+                *locked(&last_server) = Some(address);
             }
             asked.answer.code = Some(response.status().as_u16());
             asked.answer.retry_after = retry_after(response.headers());
@@ -238,7 +220,7 @@ struct OpenWatch {
 impl Drop for OpenWatch {
     fn drop(&mut self) {
         if self.began.elapsed() < SHORT_LIFE {
-            self.ended_early.note(self.stream);
+            locked(&self.ended_early).insert(self.stream);
         }
         self.observer.closed(self.stream);
     }

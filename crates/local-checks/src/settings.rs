@@ -95,7 +95,7 @@ impl CheckSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::url::HttpUrl;
+    use crate::url::URL;
 
     fn parse(texts: &[&str]) -> Result<CheckSettings, Vec<String>> {
         CheckSettings::parse(texts, &[])
@@ -115,11 +115,8 @@ mod tests {
         assert_eq!(numbers, (3, 2));
         let router = "okd_router_1936";
         assert_eq!(settings.timing(router), Timing::USUAL);
-        assert_eq!(
-            settings.options(router).get(&HttpUrl::KEY).unwrap().to_string(),
-            "http://127.0.0.1:9/ready?a=b"
-        );
-        assert_eq!(settings.options("kubelet").get(&HttpUrl::KEY), None);
+        assert_eq!(settings.options(router).get(&URL).unwrap().to_string(), "http://127.0.0.1:9/ready?a=b");
+        assert_eq!(settings.options("kubelet").get(&URL), None);
         assert_eq!(parse(&[]), Ok(CheckSettings::default()));
     }
 

@@ -2,14 +2,13 @@
 
 use crate::options::Key;
 use http::Uri;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 use nodegate_kube_follow::resolve;
 use nodegate_readiness::Reason;
-use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 const MALFORMED: &str = "takes a URL like http://127.0.0.1:8080/healthz";
 const NOT_HTTP: &str = "takes a plain http:// URL: no TLS is spoken to a check's own node";
@@ -51,47 +50,12 @@ impl HostPort {
     }
 
     /// Opens a connection. The check's timeout limits it; dropping the future leaves nothing behind.
-    pub(crate) async fn connect(&self) -> Result<TcpStream, HttpError> {
-        let Self { host, port } = self;
-        let found = resolve(host).await.map_err(|why| {
-            let reason = Reason::new("NameNotResolved").detail(format_args!("{host} ({why})"));
-            HttpError { reason, refused: Some(false) }
-        })?;
-        let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
-        Ok(TcpStream::connect(addresses.as_slice()).await?)
+    pub(crate) async fn connect(&self) -> Result<TcpStream, Reason> {
+        let unresolved = |why| Reason::new("NameNotResolved").detail(format_args!("{} ({why})", self.host));
+        let found = resolve(&self.host).await.map_err(unresolved)?;
+        let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, self.port)).collect();
+        TcpStream::connect(addresses.as_slice()).await.map_err(|error| io_reason(&error))
     }
-}
-
-/// The error of a request.
-#[derive(Debug)]
-pub struct HttpError {
-    /// The check's reason.
-    pub reason: Reason,
-    /// `None` if the connection was open: the answer is incomplete or not HTTP/1. Else true if nothing
-    /// listens.
-    pub(crate) refused: Option<bool>,
-}
-
-impl From<HttpError> for Reason {
-    fn from(error: HttpError) -> Self {
-        error.reason
-    }
-}
-
-/// The error of a connection that could not be opened.
-impl From<io::Error> for HttpError {
-    fn from(error: io::Error) -> Self {
-        let refused = Some(error.kind() == ErrorKind::ConnectionRefused);
-        Self { reason: io_reason(&error), refused }
-    }
-}
-
-/// Connects to an address of this node, from the same address, so that it fails at once if another machine
-/// has it.
-pub(crate) async fn connect_to_own(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.bind(SocketAddr::new(address.ip(), 0))?;
-    socket.connect(address).await
 }
 
 /// Returns the reason of the kernel's error on a connection.
@@ -104,54 +68,17 @@ pub(crate) fn io_reason(error: &io::Error) -> Reason {
     }
 }
 
-/// An `http://` URL on this node, split into the parts of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpUrl {
-    /// The host and the port, 80 if the URL names none.
-    pub(crate) to: HostPort,
-    /// The content of the `Host` header.
-    pub(crate) authority: String,
-    pub(crate) path: PathAndQuery,
-}
+/// The setting that replaces a check's usual URL.
+pub(crate) const URL: Key<Uri> = Key { name: "url", parse: |text| http_url(text).map_err(str::to_owned) };
 
-impl HttpUrl {
-    /// The setting that replaces a check's usual URL.
-    pub(crate) const KEY: Key<Self> =
-        Key { name: "url", parse: |text| text.parse().map_err(|takes: &str| takes.to_owned()) };
-
-    /// Returns `http://<address><path>`. `path` must be known to be valid.
-    pub(crate) fn at(address: SocketAddr, path: &'static str) -> Self {
-        Self {
-            to: HostPort { host: address.ip().to_string(), port: address.port() },
-            authority: address.to_string(),
-            path: PathAndQuery::from_static(path),
-        }
+/// Parses an `http://` URL on this node.
+pub(crate) fn http_url(text: &str) -> Result<Uri, &'static str> {
+    let url: Uri = text.parse().map_err(|_| MALFORMED)?;
+    if url.scheme() != Some(&Scheme::HTTP) {
+        return Err(NOT_HTTP);
     }
-}
-
-impl FromStr for HttpUrl {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let uri: Uri = text.parse().map_err(|_| MALFORMED)?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(NOT_HTTP);
-        }
-        let authority = uri.authority().ok_or(MALFORMED)?;
-        let to = HostPort::of(authority, Some(80))?;
-        Ok(Self { to, authority: authority.as_str().to_owned(), path: path_of(&uri) })
-    }
-}
-
-/// Returns the path and the query of a URL.
-pub(crate) fn path_of(uri: &Uri) -> PathAndQuery {
-    uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
-}
-
-impl fmt::Display for HttpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)
-    }
+    HostPort::of(url.authority().ok_or(MALFORMED)?, Some(80))?;
+    Ok(url)
 }
 
 #[cfg(test)]
@@ -176,19 +103,6 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart() {
-        for (text, host, port, path) in [
-            ("http://127.0.0.1:1936/healthz/ready?x=1", "127.0.0.1", 1936, "/healthz/ready?x=1"),
-            ("http://localhost/", "localhost", 80, "/"),
-            ("http://[::1]:8080/", "::1", 8080, "/"),
-        ] {
-            let url: HttpUrl = text.parse().unwrap();
-            assert_eq!((&*url.to.host, url.to.port, url.path.as_str()), (host, port, path));
-            assert_eq!(url.to_string(), text);
-        }
-    }
-
-    #[test]
     fn mistakes_are_refused_by_what_is_wrong() {
         for (text, error) in [
             ("", MALFORMED),
@@ -202,7 +116,10 @@ mod tests {
             ("http://127.0.0.1:65536/", PORT),
             ("http://127.0.0.1:/", PORT),
         ] {
-            assert_eq!(text.parse::<HttpUrl>(), Err(error), "{text:?}");
+            assert_eq!(http_url(text), Err(error), "{text:?}");
+        }
+        for text in ["http://127.0.0.1:1936/healthz/ready?x=1", "http://localhost/", "http://[::1]:8080/"] {
+            assert_eq!(http_url(text).unwrap(), text);
         }
     }
 }

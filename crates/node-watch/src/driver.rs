@@ -333,18 +333,15 @@ impl Failure {
     /// requests alike.
     fn of(reply: &Reply) -> Self {
         let retry_after = reply.retry_after;
-        let (refusal, error) = (
-            match reply.status {
-                StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
-                StatusCode::UNAUTHORIZED => Refusal::Unauthorized,
-                status if status.is_redirection() || status.is_client_error() => {
-                    Refusal::Answered { retry_after }
-                }
-                _ => Refusal::NoAnswer { retry_after },
-            },
-            reply.refusal(),
-        );
-        Self { refusal, error }
+        let refusal = match reply.status {
+            StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
+            StatusCode::UNAUTHORIZED => Refusal::Unauthorized,
+            status if status.is_redirection() || status.is_client_error() => {
+                Refusal::Answered { retry_after }
+            }
+            _ => Refusal::NoAnswer { retry_after },
+        };
+        Self { refusal, error: reply.refusal() }
     }
 }
 
@@ -408,7 +405,7 @@ impl WatchObserver for Driver {
     fn answered(&self, answer: &RequestOutcome) {
         self.watch.metrics.request(answer.verb, answer.code);
         let up = answer.code.is_some_and(|code| code < 500);
-        self.watch.metrics.server(&answer.server, &answer.named, up);
+        self.watch.metrics.server(&answer.server, up);
         let mut state = self.state();
         let Some(stream) = answer.stream else {
             return state.server.clone_from(&answer.server);

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of API server addresses that are kept. They rarely change; the oldest is dropped.
@@ -55,15 +56,15 @@ impl WatchMetrics {
         self.transitions.clone()
     }
 
-    /// Records whether the API server at `address` answered its last request, which was sent to `named`.
-    pub(crate) fn server(&self, address: &str, named: &str, up: bool) {
+    /// Records whether the API server at `address` answered its last request.
+    pub(crate) fn server(&self, address: &str, up: bool) {
         if address.is_empty() {
             return;
         }
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        // A failed connection is counted under the name. Its address is known now, and nothing would ever
-        // renew the entry of the name.
-        servers.retain(|server| server.0 == address || server.0 != named);
+        // A failed connection is counted under the name. An address is known now, and nothing would ever renew the
+        // entry of the name.
+        servers.retain(|server| server.0 == address || server.0.parse::<SocketAddr>().is_ok());
         if let Some(server) = servers.iter_mut().find(|server| server.0 == address) {
             server.1 = up;
             return;
@@ -181,8 +182,8 @@ mod tests {
     fn each_server_is_named_once_and_not_too_many() {
         let readings = WatchMetrics::default();
         for number in 0..20 {
-            readings.server(&format!("10.0.0.{number}:6443"), "api.example:6443", number % 2 == 0);
-            readings.server("10.0.0.19:6443", "10.0.0.19:6443", false);
+            readings.server(&format!("10.0.0.{number}:6443"), number % 2 == 0);
+            readings.server("10.0.0.19:6443", false);
         }
         let servers = readings.servers.lock().unwrap().clone();
         assert_eq!(servers.len(), MOST_SERVERS);
@@ -193,9 +194,9 @@ mod tests {
     fn a_name_is_forgotten_once_its_address_is_known() {
         let readings = WatchMetrics::default();
         let servers = || Vec::from(readings.servers.lock().unwrap().clone());
-        readings.server("api.example:6443", "api.example:6443", false);
+        readings.server("api.example:6443", false);
         assert_eq!(servers(), [("api.example:6443".to_owned(), false)]);
-        readings.server("10.0.0.1:6443", "api.example:6443", true);
+        readings.server("10.0.0.1:6443", true);
         assert_eq!(servers(), [("10.0.0.1:6443".to_owned(), true)]);
     }
 }

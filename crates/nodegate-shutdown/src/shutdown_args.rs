@@ -4,7 +4,7 @@ use crate::lock_holder::LockHolder;
 use crate::overview;
 use crate::signal_files::SignalFiles;
 use clap::{Parser, Subcommand};
-use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, failed};
+use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, address, failed};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -55,13 +55,9 @@ enum Command {
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct AgentArg {
     /// Address of this node's agent
-    #[arg(long, env = "NODEGATE_AGENT", value_name = "IP:PORT", value_parser = agent)]
+    #[arg(long, env = "NODEGATE_AGENT", value_name = "IP:PORT", value_parser = address)]
     #[arg(default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HTTP_PORT))]
     agent: SocketAddr,
-}
-
-fn agent(value: &str) -> Result<SocketAddr, &'static str> {
-    value.parse().map_err(|_| "takes an IP address and a port, such as 127.0.0.1:25001")
 }
 
 fn directory(value: &str) -> Result<PathBuf, &'static str> {

@@ -1,11 +1,11 @@
 //! `apiserver`: the API server of this node is ready, for the balancer in front of the API servers.
 
 use crate::check::{Check, DEFAULT_TIMEOUT, Definition, KnownNode, Run, Timing};
-use crate::http_get::{MAX_BODY, get_verified, status_reason};
+use crate::http_get::{MAX_BODY, get, status_reason};
 use crate::options::{Key, Options};
 use crate::url::HostPort;
 use bytes::Bytes;
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::Scheme;
 use http::{Response, StatusCode, Uri};
 use nodegate_kube_follow::{Caller, Peer};
 use nodegate_readiness::{Outcome, Reason};
@@ -29,10 +29,9 @@ pub(crate) const DEFINITION: Definition = Definition {
 };
 
 struct ApiServer {
-    url: Uri,
     exclude: ReadyzParts,
-    readyz: PathAndQuery,
-    livez: PathAndQuery,
+    readyz: Uri,
+    livez: Uri,
     /// The last caller that was not refused was the agent; the next run asks as the same caller first.
     as_agent: AtomicBool,
 }
@@ -47,8 +46,8 @@ impl ApiServer {
     fn new(options: &Options) -> Self {
         let url = options.get(&URL).unwrap_or_else(|| Uri::from_static("https://127.0.0.1:6443"));
         let exclude = options.get(&EXCLUDE).unwrap_or_default();
-        let (readyz, livez) = (exclude.request("/readyz"), exclude.request("/livez"));
-        Self { url, exclude, readyz, livez, as_agent: AtomicBool::default() }
+        let (readyz, livez) = (exclude.request(&url, "/readyz"), exclude.request(&url, "/livez"));
+        Self { exclude, readyz, livez, as_agent: AtomicBool::default() }
     }
 
     /// Asks for `/readyz`, and for `/livez` if only that one tells of etcd, as with OpenShift's API servers.
@@ -63,23 +62,20 @@ impl ApiServer {
 
     /// Asks as the caller who was last admitted, and as the other one if that is refused: a cluster may
     /// forbid anonymous requests, and a token may have no right to `/readyz`.
-    async fn reply(&self, request: &PathAndQuery) -> Result<Response<Bytes>, Reason> {
+    async fn reply(&self, request: &Uri) -> Result<Response<Bytes>, Reason> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
         let (first, second) =
             if as_agent { (Caller::Agent, Caller::Anonymous) } else { (Caller::Anonymous, Caller::Agent) };
-        let reply = self.ask(request, first).await?;
+        let ask = |caller| get(request, Peer::ApiServer(caller), None, MAX_BODY);
+        let reply = ask(first).await?;
         if !is_refusal(reply.status()) {
             return Ok(reply);
         }
-        let reply = self.ask(request, second).await?;
+        let reply = ask(second).await?;
         if !is_refusal(reply.status()) {
             self.as_agent.store(!as_agent, Ordering::Relaxed);
         }
         Ok(reply)
-    }
-
-    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<Response<Bytes>, Reason> {
-        get_verified(&self.url, Peer::ApiServer, caller, request, MAX_BODY).await
     }
 }
 
@@ -141,12 +137,12 @@ impl ReadyzParts {
         fits.then_some(Self(parts)).ok_or(takes.to_owned())
     }
 
-    /// Returns the request to `path` for all other parts, each with its name and its state.
-    fn request(&self, path: &'static str) -> PathAndQuery {
-        let all = format!("{path}?verbose");
-        let query = self.0.iter().fold(all, |query, part| query + "&exclude=" + part);
+    /// Returns the URL of `path` for all other parts, each with its name and its state.
+    fn request(&self, server: &Uri, path: &str) -> Uri {
+        let all = format!("{}{path}?verbose", server.to_string().trim_end_matches('/'));
+        let url = self.0.iter().fold(all, |url, part| url + "&exclude=" + part);
         // Names have no characters that a query can't hold.
-        query.parse().unwrap_or_else(|_| PathAndQuery::from_static(path))
+        url.parse().unwrap_or_else(|_| server.clone())
     }
 }
 
@@ -245,9 +241,12 @@ mod tests {
     #[test]
     fn each_part_is_left_out_by_its_name() {
         let parts = ReadyzParts::parse(" etcd: poststarthook/rbac_bootstrap.x-1 :").unwrap();
-        let request = "/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
-        assert_eq!(parts.request("/readyz").as_str(), request);
-        assert_eq!(ReadyzParts::parse("").unwrap().request("/livez").as_str(), "/livez?verbose");
+        let server = url("https://10.0.0.1:6443").unwrap();
+        let request =
+            "https://10.0.0.1:6443/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
+        assert_eq!(parts.request(&server, "/readyz"), request);
+        let livez = ReadyzParts::parse("").unwrap().request(&server, "/livez");
+        assert_eq!(livez, "https://10.0.0.1:6443/livez?verbose");
         let many = "a:".repeat(33);
         for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", "a,b", &many, &"a".repeat(129)] {
             assert!(ReadyzParts::parse(text).is_err(), "{text:?}");

@@ -3,7 +3,7 @@
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::http_get::{LocalPort, MAX_BODY, status_reason};
 use crate::options::Key;
-use crate::url::HttpUrl;
+use crate::url::URL;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use nodegate_program::choice;
@@ -24,11 +24,11 @@ const DEPLOYED: Key<bool> =
 /// The definition of the check, with kube-proxy's default `healthzBindAddress`, 0.0.0.0:10256.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kube_proxy",
-    options: &[&HttpUrl::KEY, &DEPLOYED],
+    options: &[&URL, &DEPLOYED],
     timing: Timing::USUAL,
     new: |context| {
         Arc::new(KubeProxy {
-            healthz: LocalPort(context.options.get(&HttpUrl::KEY), 10256),
+            healthz: LocalPort(context.options.get(&URL), 10256),
             deployed: context.options.get(&DEPLOYED).unwrap_or_default(),
             was_open: AtomicBool::new(false),
             not_deployed: Once::new(),

@@ -3,12 +3,12 @@
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
-use crate::http_get::{HttpGet, LocalPort, get_verified, status_reason};
+use crate::http_get::{LocalPort, get, status_reason};
 use crate::options::{Key, paths};
-use crate::url::{HostPort, HttpUrl, path_of};
+use crate::url::{HostPort, http_url};
 use http::uri::Scheme;
 use http::{StatusCode, Uri};
-use nodegate_kube_follow::{Caller, Peer};
+use nodegate_kube_follow::Peer;
 use nodegate_readiness::{Outcome, Reason};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,8 +19,7 @@ const SELF_SIGNED: &str = "/var/lib/kubelet/pki/kubelet.crt";
 /// The most bytes read of certificates, many times the size of one.
 const MAX_CERTIFICATES: u64 = 64 * 1024;
 
-const URL: Key<KubeletUrl> =
-    Key { name: "url", parse: |text| KubeletUrl::parse(text).map_err(str::to_owned) };
+const URL: Key<KubeletUrl> = Key { name: "url", parse: |text| url(text).map_err(str::to_owned) };
 /// Files of the host with certificates that are trusted beside the cluster's CA.
 const CA: Key<Vec<PathBuf>> = Key { name: "ca", parse: paths };
 
@@ -47,29 +46,20 @@ struct Kubelet {
     thread: DedicatedThread,
 }
 
-/// The URL of the kubelet's health endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum KubeletUrl {
-    Plain(HttpUrl),
-    /// The kubelet's API, which asks for a token. The token goes only to an address of this host.
-    Authenticated {
-        uri: Uri,
-        address: IpAddr,
-    },
-}
+/// The URL of the kubelet's health endpoint. Its API (`https://`) asks for a token, which goes only to this address of
+/// the host.
+type KubeletUrl = (Uri, Option<IpAddr>);
 
-impl KubeletUrl {
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        const TAKES: &str = "takes a URL like http://127.0.0.1:10248/healthz, or https:// with an address of this node: \
-             https://127.0.0.1:10250/healthz";
-        let uri: Uri = text.parse().map_err(|_| TAKES)?;
-        if uri.scheme() != Some(&Scheme::HTTPS) {
-            return text.parse().map(Self::Plain);
-        }
-        let to = HostPort::of(uri.authority().ok_or(TAKES)?, Some(443))?;
-        let address = to.host.parse().map_err(|_| TAKES)?;
-        Ok(Self::Authenticated { uri, address })
+fn url(text: &str) -> Result<KubeletUrl, &'static str> {
+    const TAKES: &str = "takes a URL like http://127.0.0.1:10248/healthz, or https:// with an address of this node: \
+         https://127.0.0.1:10250/healthz";
+    let uri: Uri = text.parse().map_err(|_| TAKES)?;
+    if uri.scheme() != Some(&Scheme::HTTPS) {
+        return http_url(text).map(|uri| (uri, None));
     }
+    let to = HostPort::of(uri.authority().ok_or(TAKES)?, Some(443))?;
+    let address = to.host.parse().map_err(|_| TAKES)?;
+    Ok((uri, Some(address)))
 }
 
 impl Check for Kubelet {
@@ -80,18 +70,20 @@ impl Check for Kubelet {
 
 impl Kubelet {
     async fn status(&self, node: &KnownNode) -> Result<StatusCode, Reason> {
-        let (uri, address) = match &self.url {
-            Some(KubeletUrl::Authenticated { uri, address }) => (uri, *address),
-            Some(KubeletUrl::Plain(url)) => return Ok(HttpGet::new(url.clone()).status().await?),
-            None => return Ok(LocalPort(None, 10248).get(node, 0).await?.status()),
+        let (url, address) = match &self.url {
+            Some((url, Some(address))) => (url, *address),
+            other => {
+                let port = LocalPort(other.as_ref().map(|(url, _)| url.clone()), 10248);
+                return Ok(port.get(node, 0).await?.status());
+            }
         };
         let (host, ca) = (self.host.clone(), self.ca.clone());
         // Without any that the agent can read, the cluster's CA alone counts.
         let read =
             move || ca.iter().filter_map(|file| host.read(file, MAX_CERTIFICATES).ok()).flatten().collect();
         let trusted: Vec<u8> = self.thread.run(read).await?;
-        let peer = Peer::Own { address, name: &node.name, trusted: &trusted };
-        get_verified(uri, peer, Caller::Agent, &path_of(uri), 0).await.map(|reply| reply.status())
+        let peer = Peer::Kubelet { address, name: &node.name, trusted: &trusted };
+        Ok(get(url, peer, None, 0).await?.status())
     }
 }
 
@@ -117,18 +109,15 @@ mod tests {
 
     #[test]
     fn a_token_goes_to_an_address_and_never_to_a_name() {
-        let parse = KubeletUrl::parse;
+        let parse = url;
         for text in [
             "https://127.0.0.1:10250/healthz",
             "https://[::1]:10250/healthz",
             "https://10.0.0.7:10250/healthz",
         ] {
-            assert!(
-                matches!(parse(text), Ok(KubeletUrl::Authenticated { uri, .. }) if uri.path() == "/healthz"),
-                "{text}"
-            );
+            assert!(matches!(parse(text), Ok((uri, Some(_))) if uri.path() == "/healthz"), "{text}");
         }
-        assert!(matches!(parse("http://localhost:10248/healthz"), Ok(KubeletUrl::Plain(_))));
+        assert!(matches!(parse("http://localhost:10248/healthz"), Ok((_, None))));
         for text in [
             "",
             "https://",

@@ -2,11 +2,12 @@
 //! connections), and `okd_router_1936`.
 
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
-use crate::http_get::{Header, HttpGet, status_reason};
+use crate::http_get::{HEADER, Header, get, status_reason};
 use crate::options::{AnyKey, Options};
-use crate::url::{HostPort, HttpUrl};
+use crate::url::{HostPort, URL, http_url};
+use http::Uri;
+use nodegate_kube_follow::Peer;
 use nodegate_readiness::Outcome;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// The maximum length of a name. It is a label of metrics, and up to 32 names go into a query.
@@ -15,19 +16,19 @@ const MAX_NAME: usize = 63;
 /// The `OpenShift` router on this node, by its `STATS_PORT`, which host networking makes the host's.
 pub(crate) const OKD_ROUTER_1936: Definition = Definition {
     name: "okd_router_1936",
-    options: &[&HttpUrl::KEY],
+    options: &[&URL],
     timing: Timing::USUAL,
     new: |context| {
-        let usual = || HttpUrl::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 1936)), "/healthz/ready");
-        Arc::new(Target::Http(HttpGet::new(context.options.get(&HttpUrl::KEY).unwrap_or_else(usual))))
+        let usual = || Uri::from_static("http://127.0.0.1:1936/healthz/ready");
+        Arc::new(Target::Http(context.options.get(&URL).unwrap_or_else(usual), None))
     },
 };
 
 /// A check of a URL or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
-    /// Passes if the answer is 2xx.
-    Http(HttpGet),
+    /// Passes if the answer is 2xx. The body is not read, so a slow or endless one does no harm.
+    Http(Uri, Option<Header>),
     /// Passes if a connection opens. It is closed at once, without a byte.
     Tcp(HostPort),
 }
@@ -36,10 +37,10 @@ impl Check for Target {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             match self {
-                Self::Tcp(to) => to.connect().await.err().map(|error| error.reason).into(),
-                Self::Http(get) => match get.status().await {
-                    Ok(status) if status.is_success() => Outcome::Pass,
-                    Ok(status) => Outcome::Fail(status_reason(status)),
+                Self::Tcp(to) => to.connect().await.err().into(),
+                Self::Http(url, header) => match get(url, Peer::Plain, header.clone(), 0).await {
+                    Ok(reply) if reply.status().is_success() => Outcome::Pass,
+                    Ok(reply) => Outcome::Fail(status_reason(reply.status())),
                     Err(error) => Outcome::Fail(error.reason),
                 },
             }
@@ -58,7 +59,7 @@ pub struct OwnCheck {
 impl OwnCheck {
     /// Parses `<name>=<url>`, named `http:<name>` in requests. The error says what is accepted.
     pub fn http(text: &str) -> Result<Self, String> {
-        let target = |url: &str| url.parse().map(|url| Target::Http(HttpGet::new(url)));
+        let target = |url: &str| http_url(url).map(|url| Target::Http(url, None));
         Self::parse("http", text, "nginx=http://127.0.0.1:10254/healthz", target)
     }
 
@@ -86,14 +87,14 @@ impl OwnCheck {
 
     /// Returns its keys besides its timing.
     pub(crate) fn keys(&self) -> &'static [&'static dyn AnyKey] {
-        if matches!(self.target, Target::Http(_)) { &[&Header::KEY] } else { &[] }
+        if matches!(self.target, Target::Http(..)) { &[&HEADER] } else { &[] }
     }
 
     /// Returns the check with these settings.
     pub(crate) fn check(&self, options: &Options) -> Arc<dyn Check> {
         let mut check = self.target.clone();
-        if let Target::Http(get) = &mut check {
-            get.header = options.get(&Header::KEY);
+        if let Target::Http(_, header) = &mut check {
+            *header = options.get(&HEADER);
         }
         Arc::new(check)
     }

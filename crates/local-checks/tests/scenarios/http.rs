@@ -1,8 +1,10 @@
 //! Tests of the checks of a URL or a port with real sockets, one for each way in which a server can fail.
 
 use crate::support::{World, check, fail, healthz};
-use nodegate_local_checks::http_get::{HttpGet, MAX_BODY};
-use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnCheck};
+use bytes::Bytes;
+use http::Response;
+use nodegate_local_checks::http_get::{HttpError, MAX_BODY, get};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnCheck, Peer};
 use nodegate_readiness::Outcome;
 use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::stub::{StubServer, hang};
@@ -14,6 +16,10 @@ use tokio::runtime::Handle;
 
 async fn kubelet(server: &StubServer) -> Outcome {
     check("kubelet", &healthz(server), "30s").await
+}
+
+async fn body(server: &StubServer) -> Result<Response<Bytes>, HttpError> {
+    get(&healthz(server), Peer::Plain, None, MAX_BODY).await
 }
 
 fn response(status: &str) -> String {
@@ -37,7 +43,7 @@ async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
     assert_eq!(kubelet(&server).await, Outcome::Pass);
     let version = env!("CARGO_PKG_VERSION");
     let expected = format!(
-        "GET /healthz HTTP/1.1\r\nhost: {}\r\nuser-agent: nodegate/{version}\r\naccept: */*\r\nconnection: close\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nuser-agent: nodegate/{version}\r\naccept: */*\r\nconnection: close\r\nhost: {}\r\n\r\n",
         server.address()
     );
     assert_eq!(server.last_request(), expected);
@@ -119,17 +125,13 @@ async fn a_body_is_read_as_far_as_it_is_wanted() {
     assert_eq!(kubelet(&endless).await, Outcome::Pass);
     assert_eq!(kubelet(&slow).await, Outcome::Pass);
 
-    let get = HttpGet::new(healthz(&StubServer::saying(response("503 Service Unavailable"))));
-    let reply = get.get(None, MAX_BODY).await.unwrap();
+    let reply = body(&StubServer::saying(response("503 Service Unavailable"))).await.unwrap();
     assert_eq!((reply.status().as_u16(), &reply.body()[..]), (503, &b"ok"[..]));
-    let reply = HttpGet::new(healthz(&endless)).get(None, MAX_BODY).await.unwrap();
+    let reply = body(&endless).await.unwrap();
     assert_eq!(reply.body().len(), 64 * 1024);
-    let slow = HttpGet::new(healthz(&slow));
-    assert!(tokio::time::timeout(Duration::from_millis(100), slow.get(None, MAX_BODY)).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(100), body(&slow)).await.is_err());
 
-    let reason = async |server: &StubServer| {
-        HttpGet::new(healthz(server)).get(None, MAX_BODY).await.unwrap_err().reason.to_string()
-    };
+    let reason = async |server: &StubServer| body(server).await.unwrap_err().reason.to_string();
     let cut = StubServer::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
     assert_eq!(reason(&cut).await, "ConnectionClosed");
     let garbage = StubServer::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
@@ -144,8 +146,7 @@ async fn a_dropped_request_closes_its_connection() {
         hang(stream);
         tell.lock().unwrap().take().unwrap().send(()).unwrap();
     });
-    let get = HttpGet::new(healthz(&server));
-    assert!(tokio::time::timeout(Duration::from_millis(100), get.status()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(100), body(&server)).await.is_err());
     tokio::time::timeout(TIMEOUT, closed).await.unwrap().unwrap();
 }
 

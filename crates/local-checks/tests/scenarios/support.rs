@@ -1,8 +1,7 @@
 //! Scripted checks, and a board with their results.
 
-use nodegate_local_checks::{
-    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
-};
+use http::Uri;
+use nodegate_local_checks::{Check, CheckSettings, HostRoot, KnownNode, LocalChecks, Run, Runner, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::stub::StubServer;
@@ -15,7 +14,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Returns the health URL of a server.
-pub(crate) fn healthz(server: &StubServer) -> HttpUrl {
+pub(crate) fn healthz(server: &StubServer) -> Uri {
     server.url("/healthz").parse().unwrap()
 }
 
@@ -86,7 +85,7 @@ impl World {
 
 /// Returns the outcome of the check of this name with `url`, through all layers from its settings to the
 /// board.
-pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
+pub(crate) async fn check(name: &str, url: &Uri, timeout: &str) -> Outcome {
     let checks = checks(&format!("{name}:url={url},timeout={timeout}"), &HostRoot::default());
     let world = World::start(&checks, &Handle::current(), &[]);
     world.activate(name).await;

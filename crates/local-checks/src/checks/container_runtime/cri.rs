@@ -4,9 +4,10 @@
 // the connection without a task, so that an abandoned call leaves nothing behind. No gRPC library works that
 // way.
 
-use crate::http_get::{drive, status_reason};
+use crate::http_get::status_reason;
 use crate::url::io_reason;
 use bytes::{Buf, Bytes, BytesMut};
+use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{HeaderMap, Request, StatusCode, header};
 use nodegate_readiness::Reason;
@@ -75,7 +76,14 @@ pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallErro
         .max_header_list_size(MAX_HEADERS)
         .handshake::<_, Bytes>(stream)
         .await?;
-    drive(exchange(sender), connection).await
+    match select(Box::pin(exchange(sender)), Box::pin(connection)).await {
+        Either::Left((status, _)) => status,
+        // The connection's own error says more than the cancelled exchange.
+        Either::Right((driven, exchange)) => match (exchange.await, driven) {
+            (Err(_), Err(error)) => Err(error.into()),
+            (status, _) => status,
+        },
+    }
 }
 
 async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError> {

@@ -1,0 +1,177 @@
+//! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, to its
+//! kubelet, or to an API server.
+
+use crate::client::{ClientError, NotResolved, config, connector, http_client};
+use crate::credentials::Credentials;
+use crate::failure_reason::{detail, find};
+use crate::tls_refusal::mistake;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, USER_AGENT};
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy;
+use kube::Config;
+use kube::client::Body;
+use kube::config::AuthInfo;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::error::Error as StdError;
+use std::io;
+use std::net::IpAddr;
+
+/// The name that every API server's certificate has, whatever its address: pods reach it by this name.
+const API_SERVER: &str = "kubernetes.default.svc";
+
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")));
+
+/// The other end of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Peer<'a> {
+    /// A server without TLS.
+    Plain,
+    /// A server without TLS at this address of this host. The connection also comes from it, so that no other machine
+    /// can answer.
+    Own(IpAddr),
+    /// An API server, at any address.
+    ApiServer(Caller),
+    /// The kubelet of this host, at one of the host's own addresses. The request speaks for the agent.
+    Kubelet {
+        /// The address. The connection also comes from it.
+        address: IpAddr,
+        /// The name that its certificate must have.
+        name: &'a str,
+        /// Certificates that are trusted beside the cluster's CA, as PEM.
+        trusted: &'a [u8],
+    },
+}
+
+/// The user that a request speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// No user: neither a token nor a client certificate is shown.
+    Anonymous,
+    /// The agent's own user.
+    Agent,
+}
+
+/// The reason why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GetError {
+    /// The credentials of this place are of no use.
+    #[error(transparent)]
+    Credentials(#[from] ClientError),
+    /// The credentials name no CA, so no server can be verified.
+    #[error("the credentials name no certificate authority")]
+    NoAuthority,
+    /// The server's certificate is not one for this name and of this CA.
+    #[error("{kind}: {detail}")]
+    Certificate {
+        /// One word for the kind of mistake.
+        kind: &'static str,
+        /// The sentence of the TLS library.
+        detail: String,
+    },
+    /// The server does not speak TLS as this side does.
+    #[error("{0}")]
+    Tls(String),
+    /// The name of the host has no address.
+    #[error("{0}")]
+    NotResolved(String),
+    /// The connection could not be made.
+    #[error("{0}")]
+    NotConnected(io::Error),
+    /// The connection broke, or the answer is not HTTP.
+    #[error("{0}")]
+    Broken(Box<dyn StdError + Send + Sync>),
+}
+
+/// Requests a URL, and reads at most `most` bytes of the answer's body. `header` replaces the usual one of that name.
+/// The files of the credentials are read again each time. Dropping the future closes the connection.
+pub async fn get(
+    url: &Uri,
+    peer: Peer<'_>,
+    header: Option<(HeaderName, HeaderValue)>,
+    most: usize,
+) -> Result<Response<Bytes>, GetError> {
+    let mut tcp = connector();
+    tcp.set_connect_timeout(None);
+    if let Peer::Own(address) | Peer::Kubelet { address, .. } = peer {
+        tcp.set_local_address(Some(address));
+    }
+    let (config, authorization) = verification(url, peer).await?;
+    let mut request =
+        Request::get(url).body(Body::empty()).map_err(|error| GetError::Broken(error.into()))?;
+    let usual = [(USER_AGENT, AGENT), (ACCEPT, HeaderValue::from_static("*/*"))];
+    let close = (CONNECTION, HeaderValue::from_static("close"));
+    let authorization = authorization.map(|token| (AUTHORIZATION, token));
+    for (name, value) in usual.into_iter().chain([close]).chain(authorization).chain(header) {
+        request.headers_mut().insert(name, value);
+    }
+    let answer = http_client(&config, tcp)?.request(request).await.map_err(failed)?;
+    let (head, mut body) = answer.into_parts();
+    let mut read = Vec::new();
+    while read.len() < most {
+        let Some(frame) = body.frame().await else { break };
+        if let Some(data) = frame.map_err(|error| GetError::Broken(error.into()))?.data_ref() {
+            read.extend(data.iter().take(most - read.len()));
+        }
+    }
+    Ok(Response::from_parts(head, read.into()))
+}
+
+/// Returns how the peer is verified, and the `Authorization` header if the caller has a token. A verified peer has a
+/// certificate of the cluster's CA; an `insecure-skip-tls-verify` of the kubeconfig does not count.
+async fn verification(url: &Uri, peer: Peer<'_>) -> Result<(Config, Option<HeaderValue>), GetError> {
+    let (name, caller) = match peer {
+        Peer::Plain | Peer::Own(_) => {
+            let mut config = Config::new(url.clone());
+            config.root_cert = Some(Vec::new());
+            return Ok((config, None));
+        }
+        Peer::ApiServer(caller) => (API_SERVER, caller),
+        Peer::Kubelet { name, .. } => (name, Caller::Agent),
+    };
+    let mut config = config()?;
+    (config.accept_invalid_certs, config.proxy_url) = (false, None);
+    config.tls_server_name = Some(name.to_owned());
+    if let Peer::Kubelet { trusted, .. } = peer {
+        let pem = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
+        config.root_cert.get_or_insert_default().extend(pem.map(|certificate| certificate.to_vec()));
+    }
+    // A file without a certificate verifies no server, either.
+    if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
+        return Err(GetError::NoAuthority);
+    }
+    if caller == Caller::Anonymous {
+        config.auth_info = AuthInfo::default();
+    }
+    let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
+    Ok((config, credentials.token.map(|token| token.header())))
+}
+
+fn failed(error: legacy::Error) -> GetError {
+    match find::<rustls::Error>(&error) {
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            return GetError::Certificate { kind: mistake(why).0, detail: why.to_string() };
+        }
+        Some(other) => return GetError::Tls(other.to_string()),
+        None => {}
+    }
+    if let Some(NotResolved(why)) = find(&error) {
+        return GetError::NotResolved(why.clone());
+    }
+    if error.is_connect() {
+        return GetError::NotConnected(innermost(&error).unwrap_or_else(|| io::Error::other(detail(&error))));
+    }
+    GetError::Broken(error.into())
+}
+
+/// Returns the kernel's error, or that of the last `io::Error` that wraps no other error.
+fn innermost(error: &(dyn StdError + 'static)) -> Option<io::Error> {
+    let found = find::<io::Error>(error)?;
+    match (found.raw_os_error(), found.get_ref()) {
+        (Some(code), _) => Some(io::Error::from_raw_os_error(code)),
+        (None, Some(wrapped)) if wrapped.is::<io::Error>() => innermost(wrapped),
+        (None, _) => Some(io::Error::new(found.kind(), found.to_string())),
+    }
+}
