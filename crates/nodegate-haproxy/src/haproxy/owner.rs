@@ -7,12 +7,12 @@ use crate::haproxy::config_file::{ConfigFile, Stamp};
 use crate::haproxy::master::{ABSENT, Master, REFUSED};
 use crate::haproxy::saved::Saved;
 use crate::haproxy::states::{States, set_weights};
-use crate::haproxy::template::{leave_out, read};
+use crate::haproxy::template::{ensure_bindable, leave_out, read};
 use crate::plan::applied::Applied;
 use crate::plan::desired::Desired;
 use crate::plan::observed::Facts;
-use crate::plan::render::{EMPTY_STATES, MARKER, hash_of, render, states_file};
-use crate::plan::template::Template;
+use crate::plan::render::{EMPTY_STATES, MARKER, has_template, hash_of, render, states_file};
+use crate::plan::template::{Socket, Template, sockets};
 use crate::plan::values::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
 use nodegate_program::duration;
 use std::ops::RangeInclusive;
@@ -26,8 +26,8 @@ const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::fro
 /// How long the ports of a HAProxy that has ended count as its own: its workers may end later, or it
 /// restarts.
 const ENDING: Duration = Duration::from_secs(10);
-/// The time after which a file that HAProxy has refused is loaded again without a check. Each reload, a refused one
-/// included, counts for `mworker-max-reloads`.
+/// The time after which HAProxy gets a file again that it has refused. Each reload, a refused one included, counts for
+/// `mworker-max-reloads`.
 const REFUSED_FOR: Duration = Duration::from_mins(10);
 /// The maximum number of weights that are set one by one: 5,000 take two seconds.
 const MAX_WEIGHTS: usize = 5000;
@@ -46,8 +46,8 @@ pub(crate) struct Tools {
     #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
     pub(crate) template: Option<PathBuf>,
 
-    /// HAProxy's program, for haproxy -c while HAProxy does not run; with "none", the last good file stays until it
-    /// runs
+    /// HAProxy's program, for haproxy -c while HAProxy does not run, and before it loads another template; with "none",
+    /// the reload alone judges, and the last good file stays until HAProxy runs
     #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
     pub(crate) haproxy: PathBuf,
 
@@ -109,8 +109,10 @@ pub(crate) struct Owner {
     template: Option<Stamp>,
     /// The time since when HAProxy has not been running.
     absent_since: Option<Instant>,
-    /// The hash of a file that HAProxy has refused, and the time.
-    refused: Option<(String, Instant)>,
+    /// The hash of a file that HAProxy has refused, the time, and its words.
+    refused: Option<(String, Instant, String)>,
+    /// True while a reload is due although the file is the same.
+    is_forced: bool,
 }
 
 impl Owner {
@@ -127,7 +129,13 @@ impl Owner {
             template: None,
             absent_since: None,
             refused: None,
+            is_forced: false,
         }
+    }
+
+    /// Asks for a reload, because files that the template names have changed.
+    pub(crate) fn force(&mut self) {
+        (self.is_forced, self.refused) = (true, None);
     }
 
     /// What HAProxy has proven last.
@@ -167,7 +175,7 @@ impl Owner {
         self.recover().await?;
         let is_absent = self.worker().await?.is_none();
         if is_absent && self.tools.config.read()?.is_none_or(|bytes| bytes.trim_ascii().is_empty()) {
-            self.apply(&Wanted::default(), false, false).await?;
+            self.apply(&Wanted::default(), false).await?;
         }
         Ok(())
     }
@@ -249,13 +257,8 @@ impl Owner {
         Ok(true)
     }
 
-    /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now. `is_forced` asks for a reload.
-    pub(crate) async fn apply(
-        &mut self,
-        wanted: &Wanted,
-        may_reload: bool,
-        is_forced: bool,
-    ) -> Result<Outcome, Failure> {
+    /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now.
+    pub(crate) async fn apply(&mut self, wanted: &Wanted, may_reload: bool) -> Result<Outcome, Failure> {
         self.set_weights(wanted).await?;
         self.template = self.template_stamp();
         let template = read(self.tools.template.as_deref())?;
@@ -270,7 +273,8 @@ impl Owner {
             Some(applied) => &applied.file,
             None => disk.as_deref().unwrap_or_default(),
         };
-        let left_out = leave_out(&mut plan, &template, loaded);
+        let runs = sockets(loaded);
+        let left_out = leave_out(&mut plan, &template, &runs);
         let (file, hash) = render(&template, &plan, &self.tools.timeouts, &self.tools.config.path);
         let mut next = Applied { template, plan, left_out, file, hash, worker: worker.unwrap_or_default() };
         if worker.is_none() {
@@ -278,19 +282,19 @@ impl Owner {
             return Ok(Outcome::Absent);
         }
         let hash = next.hash.clone();
-        let is_adjusted = !is_forced && self.adjust(next.clone()).await?;
+        let is_adjusted = !self.is_forced && self.adjust(next.clone()).await?;
         if !is_adjusted {
             if !may_reload {
                 return Ok(Outcome::Early);
             }
-            self.reload(&next, disk).await?;
+            self.reload(&next, disk, &runs).await?;
             next.worker = self.tools.master.worker().await?;
             self.written = Some((hash.clone(), self.tools.config.stamp()));
             self.applied = Some(Arc::new(next));
         }
         self.facts = wanted.facts.clone();
         self.saved.save(&hash, &self.facts);
-        self.refused = None;
+        (self.refused, self.is_forced) = (None, false);
         Ok(if is_adjusted { Outcome::Runs } else { Outcome::Reloaded })
     }
 
@@ -325,22 +329,47 @@ impl Owner {
         Ok(())
     }
 
-    /// Replaces the file and reloads HAProxy. If it refuses the file, the last good one comes back.
-    async fn reload(&mut self, next: &Applied, disk: Option<Vec<u8>>) -> Result<(), Failure> {
-        let Tools { config, master, haproxy, .. } = &self.tools;
-        if let Some((hash, at)) = &self.refused
+    /// Judges a file before HAProxy does, unless only the generated part has changed: a reload that fails to bind a socket
+    /// pauses the running worker, and after any refused one, HAProxy 3.1 and later pause it for the next reload.
+    async fn judge(&self, next: &Applied, before: Option<&[u8]>, runs: &[Socket]) -> Result<(), Failure> {
+        if let Some((hash, at, said)) = &self.refused
+            && *hash == next.hash
             && at.elapsed() < REFUSED_FOR
         {
-            self.tools.check(&next.file).await?;
-            if haproxy == Path::new("none") && *hash == next.hash {
-                let what =
-                    "HAProxy has refused this configuration; it gets it again after 10 minutes, or a change";
-                return Err(Failure::new("check", what));
-            }
+            return Err(Failure::new(
+                "check",
+                format!("{said}; it gets it again after 10 minutes, or a change"),
+            ));
         }
+        // Without a file, it is unknown what HAProxy listens on.
+        let Some(before) = before.filter(|before| self.is_forced || !has_template(before, &next.template))
+        else {
+            return Ok(());
+        };
+        ensure_bindable(&next.template, runs)?;
+        // Where `haproxy -c` refuses the file that runs, or there are variables, the environment of HAProxy counts.
+        match self.tools.check(&next.file).await {
+            Err(failure)
+                if !next.template.bytes.contains(&b'$') && self.tools.check(before).await.is_ok() =>
+            {
+                Err(failure)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the file and reloads HAProxy. If it refuses the file, the last good one comes back.
+    async fn reload(
+        &mut self,
+        next: &Applied,
+        disk: Option<Vec<u8>>,
+        runs: &[Socket],
+    ) -> Result<(), Failure> {
+        let before = self.applied.as_ref().map(|applied| applied.file.clone()).or(disk);
+        self.judge(next, before.as_deref(), runs).await?;
+        let Tools { config, master, .. } = &self.tools;
         let states = States::read(master, &next.plan).await?;
         let (last, states_file) = (self.last_good(), ConfigFile::new(states_file(&config.path)));
-        let before = self.applied.as_ref().map(|applied| applied.file.clone()).or(disk);
         if let Some(before) = &before {
             last.replace(before)?;
         }
@@ -351,7 +380,7 @@ impl Owner {
         };
         let result = loaded.await;
         let cleared = self.clear_states();
-        if let Err(mut failure) = result {
+        if let Err(failure) = result {
             match &before {
                 Some(before) => config.replace(before)?,
                 None => config.remove(),
@@ -359,13 +388,7 @@ impl Owner {
             last.remove();
             self.written = self.written.take().map(|(hash, _)| (hash, config.stamp()));
             if failure.kind == REFUSED {
-                // Up to 2.6, the master does not say why.
-                if let Err(check) = self.tools.check(&next.file).await
-                    && !failure.text.contains(": ")
-                {
-                    failure.text = format!("{}: {}", failure.text, check.text);
-                }
-                self.refused = Some((next.hash.clone(), Instant::now()));
+                self.refused = Some((next.hash.clone(), Instant::now(), failure.text.clone()));
             }
             return Err(failure);
         }

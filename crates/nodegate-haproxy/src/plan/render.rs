@@ -10,7 +10,7 @@ use crate::plan::names;
 use crate::plan::template::Template;
 use crate::plan::values::{CheckPolicy, Timeouts};
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// The line between the operator's part and the generated one.
@@ -76,16 +76,10 @@ pub(crate) fn hash_of(file: &[u8]) -> Option<String> {
     is_hash.then(|| hash.to_owned())
 }
 
-/// Returns the sockets that the generated part of a file has.
-pub(crate) fn sockets(file: &[u8]) -> Vec<SocketAddr> {
-    let text = String::from_utf8_lossy(file);
-    let generated = text.rsplit_once(MARKER).map_or("", |(_, generated)| generated);
-    let socket = |line: &str| {
-        let word = line.strip_prefix("  bind ")?.split(' ').next()?;
-        let everywhere = |port: &str| Some((Ipv6Addr::UNSPECIFIED, port.parse::<u16>().ok()?).into());
-        word.parse().ok().or_else(|| everywhere(word.strip_prefix(":::")?))
-    };
-    generated.lines().filter_map(socket).collect()
+/// Returns true if the operator's part of a file is this template.
+pub(crate) fn has_template(file: &[u8], template: &Template) -> bool {
+    let generated = file.strip_prefix(template.bytes.as_slice());
+    generated.is_some_and(|text| text.trim_ascii_start().starts_with(MARKER.as_bytes()))
 }
 
 fn write_sections(
@@ -272,14 +266,7 @@ mod tests {
         assert_eq!(hash_of(&bytes).as_ref(), Some(&hash));
         assert_ne!(of(b"global\n").1, hash);
         assert_eq!((hash_of(b""), hash_of(template)), (None, None));
-    }
-
-    #[test]
-    fn the_sockets_of_a_generated_part_are_found_again() {
-        let own = "frontend own\n  bind :::1 v4v6\n";
-        let binds = "  bind :::443 v4v6\n  bind 10.0.0.1:80\n  bind [fd00::1]:81\n  bind abns@x\n";
-        let expected = ["[::]:443", "10.0.0.1:80", "[fd00::1]:81"].map(|text| text.parse().unwrap());
-        assert_eq!(sockets(format!("{own}{MARKER}\n{binds}").as_bytes()), expected);
-        assert_eq!(sockets(own.as_bytes()), []);
+        let same = |template: &[u8]| has_template(&bytes, &Template::parse(template.to_vec()).unwrap());
+        assert_eq!((same(template), same(b"global\n"), same(b"")), (true, false, false));
     }
 }

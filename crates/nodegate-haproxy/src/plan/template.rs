@@ -1,13 +1,18 @@
 //! The operator's part of the file, as far as the generated part depends on it.
 
-use crate::plan::listen::Listen;
+use crate::plan::listen::{Listen, overlap};
 use crate::plan::names;
+use shlex::Shlex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// The keywords that begin a section.
 const SECTIONS: &str = "global defaults frontend backend listen peers resolvers mailers userlist program http-errors ring \
     log-forward log-profile cache fcgi-app crt-store traces acme";
+
+/// Words of a line by which HAProxy may have a socket that a plain one can't have, or the reverse.
+const SPECIAL: [&str; 3] = ["interface", "namespace", "transparent"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Template {
@@ -15,7 +20,51 @@ pub(crate) struct Template {
     lines: Vec<Line>,
 }
 
-/// The words of a line, without quotes and comments, and the kind of its section.
+/// A socket that a configuration listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    Tcp {
+        ip: IpAddr,
+        ports: RangeInclusive<u16>,
+        /// True if a plain socket shows whether HAProxy can have this one.
+        is_plain: bool,
+    },
+    Unix(PathBuf),
+}
+
+impl Socket {
+    /// Returns true if it prevents a socket on one of these addresses.
+    pub(crate) fn meets(&self, port: u16, addresses: &[IpAddr]) -> bool {
+        match self {
+            Self::Tcp { ip, ports, .. } => {
+                ports.contains(&port) && addresses.iter().any(|other| overlap(*ip, *other))
+            }
+            Self::Unix(_) => false,
+        }
+    }
+}
+
+/// Returns the sockets of a configuration.
+pub(crate) fn sockets(configuration: &[u8]) -> Vec<Socket> {
+    let text = String::from_utf8_lossy(configuration);
+    lines(&text).flat_map(|line| line.sockets()).collect()
+}
+
+fn lines(text: &str) -> impl Iterator<Item = Line> {
+    let mut section = String::new();
+    text.lines().map(|line| Shlex::new(line).collect::<Vec<_>>()).filter(|words| !words.is_empty()).map(
+        move |words| {
+            if let Some(first) =
+                words.first().filter(|first| SECTIONS.split(' ').any(|keyword| keyword == *first))
+            {
+                section.clone_from(first);
+            }
+            Line { section: section.clone(), words }
+        },
+    )
+}
+
+/// The words of a line, which HAProxy splits like a shell, and the kind of its section.
 #[derive(Clone, Debug)]
 struct Line {
     section: String,
@@ -25,14 +74,7 @@ struct Line {
 impl Template {
     /// Reads a template. The error says why the generated part can't follow it.
     pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let (mut lines, mut section) = (Vec::new(), String::new());
-        for words in String::from_utf8_lossy(&bytes).lines().map(words) {
-            let Some(first) = words.first() else { continue };
-            if SECTIONS.split(' ').any(|keyword| keyword == first) {
-                section.clone_from(first);
-            }
-            lines.push(Line { section: section.clone(), words });
-        }
+        let lines = lines(&String::from_utf8_lossy(&bytes)).collect();
         let template = Self { bytes, lines };
         template.refusal().map_or(Ok(template), Err)
     }
@@ -67,58 +109,46 @@ impl Template {
         self.lines.iter().filter(of_global).any(|line| fits(line.words.get(1..).unwrap_or_default()))
     }
 
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket> {
+        self.lines.iter().flat_map(Line::sockets)
+    }
+
     /// Returns true if the template listens on one of these sockets.
     pub(crate) fn listens_on(&self, other: &Listen) -> bool {
-        let address = |line: &Line| {
-            let at = match (line.section.as_str(), line.words.first()?.as_str()) {
-                (_, "bind") => 1,
-                ("peers", "peer") | ("global", "stats") => 2,
-                _ => return None,
-            };
-            line.words.get(at).cloned()
-        };
-        let addresses = self.lines.iter().filter_map(address);
-        let meets = |address: &str| {
-            socket(address).is_some_and(|(ip, ports)| ports.contains(&other.port) && other.meets(&[ip]))
-        };
-        addresses.into_iter().any(|list| list.split(',').any(meets))
+        self.sockets().any(|socket| socket.meets(other.port, &other.addresses))
     }
 }
 
-/// Returns the address and the ports of a word such as `ipv4@*:80-89`. A name stands for all addresses.
-fn socket(word: &str) -> Option<(IpAddr, RangeInclusive<u16>)> {
-    let (address, ports) = word.rsplit_once(':')?;
+impl Line {
+    fn sockets(&self) -> Vec<Socket> {
+        let at = match (self.section.as_str(), self.words.first().map(String::as_str)) {
+            (_, Some("bind")) => 1,
+            ("peers", Some("peer")) | ("global", Some("stats")) => 2,
+            _ => return Vec::new(),
+        };
+        let is_plain = !self.words.iter().any(|word| SPECIAL.contains(&word.as_str()));
+        let addresses = self.words.get(at).into_iter().flat_map(|list| list.split(','));
+        addresses.filter_map(|word| socket(word, is_plain)).collect()
+    }
+}
+
+/// Returns the socket of a word such as `ipv4@*:80-89`. A name stands for all addresses.
+fn socket(word: &str, is_plain: bool) -> Option<Socket> {
+    let (kind, address) = word.rsplit_once('@').unwrap_or(("", word));
+    if address.starts_with('/') {
+        return Some(Socket::Unix(address.into()));
+    }
+    let (address, ports) = address.rsplit_once(':')?;
     let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
-    let (kind, address) = address.rsplit_once('@').unwrap_or(("", address));
     if kind.contains("quic") || kind.contains("udp") {
         return None;
     }
     let ip = match address.trim_matches(['[', ']']) {
-        "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
-        address => address.parse().unwrap_or(Ipv6Addr::UNSPECIFIED.into()),
+        "" | "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
+        address => address.parse().ok(),
     };
-    Some((ip, low.parse().ok()?..=high.parse().ok()?))
-}
-
-/// Splits a line as HAProxy does.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut characters = line.chars();
-    while let Some(c) = characters.next() {
-        match (c, quote) {
-            ('\\', None | Some('"')) => word.get_or_insert_default().extend(characters.next()),
-            ('"' | '\'', None) => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (c, Some(open)) if c == open => quote = None,
-            ('#', None) => break,
-            (c, None) if c.is_whitespace() => words.extend(word.take()),
-            (c, _) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
+    let (is_plain, ip) = (is_plain && ip.is_some(), ip.unwrap_or(Ipv6Addr::UNSPECIFIED.into()));
+    Some(Socket::Tcp { ip, ports: low.parse().ok()?..=high.parse().ok()?, is_plain })
 }
 
 #[cfg(test)]

@@ -58,8 +58,6 @@ struct Applying {
     wanted: Option<Wanted>,
     /// True while the plan, the template or HAProxy differ from what was applied last.
     is_due: bool,
-    /// True while a reload is due, whatever has changed.
-    is_forced: bool,
     /// The time before which nothing is tried, after a failure.
     not_before: Instant,
     wait: Duration,
@@ -81,7 +79,6 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
         has_started: false,
         wanted: None,
         is_due: false,
-        is_forced: false,
         not_before: Instant::now(),
         wait: RETRY.0,
         pace: Pace::default(),
@@ -107,7 +104,8 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
             }
             Some(()) = reloads.recv() => {
                 tracing::info!("SIGHUP: HAProxy loads certificates and other files again");
-                (task.is_due, task.is_forced) = (true, true);
+                task.owner.force();
+                task.is_due = true;
             }
             () = sleep_until(task.next()), if task.has_started && task.is_due && task.wanted.is_some() => {}
             _ = look.tick() => task.look().await,
@@ -227,7 +225,7 @@ impl Applying {
         let Some(wanted) = &self.wanted else { return };
         let interval = self.shared.setup.tools.reload_interval;
         let next = self.pace.next(interval, Instant::now());
-        let outcome = self.owner.apply(wanted, Instant::now() >= next, self.is_forced).await;
+        let outcome = self.owner.apply(wanted, Instant::now() >= next).await;
         match outcome {
             Ok(Outcome::Early) => self.not_before = next,
             Ok(outcome) => self.succeeded(outcome),
@@ -258,7 +256,6 @@ impl Applying {
             self.not_before = Instant::now() + LOOK;
             return self.unproven("HAProxy is not running".to_owned());
         };
-        self.is_forced = false;
         if outcome == Outcome::Reloaded {
             self.shared.metrics.reloads.inc();
             self.pace.reloaded(Instant::now());

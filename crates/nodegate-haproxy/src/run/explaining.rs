@@ -8,6 +8,7 @@ use crate::haproxy::template::{self, leave_out};
 use crate::plan::applied::{Checked, Passing};
 use crate::plan::desired::{Backend, Check, Desired, Frontend, PlannedNode, Problem};
 use crate::plan::planner::{Before, plan_after};
+use crate::plan::template::sockets;
 use crate::run::args::Args;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
@@ -34,7 +35,7 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let mut desired = plan_after(&before, &facts, |_| false, &setup.policy).1;
     let template = template::read(tools.template.as_deref())?;
     let disk = tools.config.read()?.unwrap_or_default();
-    let left_out = leave_out(&mut desired, &template, &disk);
+    let left_out = leave_out(&mut desired, &template, &sockets(&disk));
     let checked = checked(&tools.master, &desired).await.unwrap_or_default();
     desired.problems.extend(left_out.into_iter().chain(checked.down.iter().cloned()));
     let text = tables(&desired, &checked);

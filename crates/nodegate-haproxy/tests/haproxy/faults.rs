@@ -99,18 +99,19 @@ impl Drop for Tmpfs {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_templates_refused_reloads_a_frozen_master_and_an_api_outage_change_nothing() {
+async fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
     let old = std::fs::read(&lab.config).unwrap();
     let traffic = Traffic::start(port);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy =
+        format!("listen own\n  mode http\n  timeout client 5s\n  bind {}\n", taken.local_addr().unwrap());
     for (template, says) in [
-        // `haproxy -c` finds nothing wrong with this.
-        (
-            "global\n  stats socket /nowhere/at/all.sock\n",
-            "HAProxy refuses the reload and goes on with the old",
-        ),
+        // `haproxy -c` finds nothing wrong with these two.
+        ("global\n  stats socket /nowhere/at/all.sock\n", "in a directory that does not exist"),
+        (&busy, "HAProxy can't listen as --template has it: another program has port"),
         ("global\n  no-such-keyword\n", "no-such-keyword"),
         ("defaults nodegate\n", "which the generated part has"),
         ("global\n  zero-warning\n", "it has zero-warning"),

@@ -49,6 +49,10 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     lab.until("it serves", async || get(port).is_ok()).await;
     lab.until_logged("HAProxy refuses the reload").await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), good);
+    let before = lab.reloads().await;
+    std::fs::write(&lab.template, "global\n  maxconn 1999\n").unwrap();
+    lab.until_reloaded(before).await;
+    lab.until("it serves", async || get(port).is_ok()).await;
 }
 
 /// Waits until the program has tried to apply a change for a while.
