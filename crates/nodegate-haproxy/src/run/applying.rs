@@ -138,7 +138,8 @@ impl Applying {
             return;
         }
         let wanted = Wanted { facts, plan };
-        drop(self.shared.desired.send_replace(Some(Arc::new(wanted.plan.clone()))));
+        let desired = Arc::new(wanted.plan.clone());
+        self.shared.known.send_modify(|known| known.desired = Some(desired));
         if let Err(failure) = self.owner.set_weights(&wanted).await {
             tracing::debug!(%failure, "weights wait for the whole configuration");
         }
@@ -152,7 +153,7 @@ impl Applying {
         let mut problems: BTreeSet<_> =
             self.wanted.iter().flat_map(|wanted| problems_of(&wanted.plan)).collect();
         problems.extend(self.owner.applied().iter().flat_map(|applied| applied.left_out.clone()));
-        problems.extend(self.shared.checked.borrow().down.iter().cloned());
+        problems.extend(self.shared.known.borrow().checked.down.iter().cloned());
         self.reported.tell(problems);
     }
 
@@ -186,7 +187,7 @@ impl Applying {
             }
             Err(failure) => {
                 self.is_due = true;
-                if self.shared.applied.borrow().is_ok() && failure.kind == "foreign" {
+                if self.shared.known.borrow().applied.is_ok() && failure.kind == "foreign" {
                     self.shared.metrics.failed(failure.kind);
                 }
                 if self.owner.applied().is_some() {
@@ -210,15 +211,17 @@ impl Applying {
             self.none_passes.tell("the last resort serves, if there is one; see --explain");
         }
         found.down.retain(|down| before.down.iter().any(|before| before.about == down.about));
-        self.shared.checked.send_if_modified(|checked| {
-            let is_news = *checked != found;
-            *checked = found;
+        self.shared.known.send_if_modified(|known| {
+            let is_news = known.checked != found;
+            known.checked = found;
             is_news
         });
     }
 
     fn unproven(&self, reason: String) {
-        self.shared.applied.send_if_modified(|applied| std::mem::replace(applied, Err(reason)).is_ok());
+        self.shared
+            .known
+            .send_if_modified(|known| std::mem::replace(&mut known.applied, Err(reason)).is_ok());
     }
 
     async fn apply(&mut self) {
@@ -260,11 +263,11 @@ impl Applying {
             self.shared.metrics.reloads.inc();
             self.pace.reloaded(Instant::now());
         }
-        if outcome == Outcome::Reloaded || self.shared.applied.borrow().is_err() {
+        if outcome == Outcome::Reloaded || self.shared.known.borrow().applied.is_err() {
             let (frontends, hash) = (applied.plan.frontends.len(), &applied.hash);
             tracing::info!(frontends, hash, "HAProxy runs the configuration");
         }
-        drop(self.shared.applied.send_replace(Ok(applied)));
+        self.shared.known.send_modify(|known| known.applied = Ok(applied));
         self.elsewhere.end();
         self.forget_deleted();
     }

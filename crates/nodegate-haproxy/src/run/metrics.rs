@@ -2,7 +2,7 @@
 
 use crate::plan::applied::Passing;
 use crate::plan::desired::{Desired, INTENDED};
-use crate::run::shared::{Shared, count};
+use crate::run::shared::{Known, Shared, count};
 use crate::watch::life::Life;
 use nodegate_readiness::Verdict;
 use prometheus_client::collector::Collector;
@@ -45,7 +45,8 @@ impl Collector for Computed {
         gauge(encoder, "cache_age_seconds", help)?.encode_gauge(&self.life.age().as_secs_f64())?;
         let is_open = i64::from(self.life.is_watching());
         gauge(encoder, "watching", "1 while every watch is open")?.encode_gauge(&is_open)?;
-        let applied = self.shared.applied.borrow().as_ref().ok().cloned();
+        let Known { desired, applied, checked } = self.shared.known.borrow().clone();
+        let applied = applied.ok();
         let is_applied = i64::from(applied.is_some());
         let help = "1 while the running HAProxy proves the written file";
         gauge(encoder, "applied", help)?.encode_gauge(&is_applied)?;
@@ -56,12 +57,10 @@ impl Collector for Computed {
             let frontends = count(applied.plan.frontends.len());
             gauge(encoder, "frontends", "Service ports that are published")?.encode_gauge(&frontends)?;
         }
-        let checked = self.shared.checked.borrow().clone();
         let nodes = checked.nodes.filter(|_| applied.is_some());
         let number = |nodes: Passing| nodes.values().map(|passes| f64::from(u8::from(*passes))).sum();
         let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
         gauge(encoder, "nodes_passing", help)?.encode_gauge(&nodes.map_or(f64::NAN, number))?;
-        let desired = self.shared.desired.borrow().clone();
         let left_out = applied.iter().flat_map(|applied| &applied.left_out);
         let mut problems = BTreeMap::<_, i64>::new();
         for problem in desired.iter().flat_map(|desired| &desired.problems).chain(left_out) {

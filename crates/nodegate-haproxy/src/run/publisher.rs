@@ -80,17 +80,13 @@ impl Publisher {
 
     /// Writes after each change.
     pub(crate) async fn run(mut self, mut observed: Receiver<Observed>) {
-        let mut desired = self.shared.desired.subscribe();
-        let mut applied = self.shared.applied.subscribe();
-        let mut checked = self.shared.checked.subscribe();
+        let mut known = self.shared.known.subscribe();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_due = false;
         loop {
             let changed = tokio::select! {
-                changed = desired.changed() => changed,
-                changed = applied.changed() => changed,
-                changed = checked.changed() => changed,
+                changed = known.changed() => changed,
                 changed = observed.changed() => changed,
                 _ = tick.tick(), if is_due => Ok(()),
             };
@@ -99,12 +95,10 @@ impl Publisher {
                 return;
             }
             let facts = observed.borrow_and_update().facts().unwrap_or_default();
-            let checked = checked.borrow_and_update().clone();
-            let (desired, applied) =
-                (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
-            is_due = match (desired, applied) {
+            let known = known.borrow_and_update().clone();
+            is_due = match (known.desired, known.applied) {
                 (Some(desired), Ok(applied)) => {
-                    self.round(&desired, &applied, &checked, &facts.services).await
+                    self.round(&desired, &applied, &known.checked, &facts.services).await
                 }
                 _ => false,
             };

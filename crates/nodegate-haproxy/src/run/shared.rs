@@ -15,24 +15,29 @@ use tokio::time::Instant;
 /// The longest time for any step: a check of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
 
+/// What the loop that applies knows of HAProxy.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) desired: Option<Arc<Desired>>,
+    /// What the running HAProxy proves that it runs, or why it does not, whatever the API server does.
+    pub(crate) applied: Result<Arc<Applied>, String>,
+    pub(crate) checked: Checked,
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) setup: Args,
     pub(crate) metrics: HaproxyMetrics,
-    pub(crate) desired: Sender<Option<Arc<Desired>>>,
-    /// What the running HAProxy proves that it runs, or why it does not, whatever the API server does.
-    pub(crate) applied: Sender<Result<Arc<Applied>, String>>,
-    pub(crate) checked: Sender<Checked>,
+    pub(crate) known: Sender<Known>,
     /// The last sign of life of the loop that applies.
     pub(crate) beat: Sender<Instant>,
 }
 
 impl Shared {
     pub(crate) fn new(setup: Args) -> Self {
-        let applied = channel(Err("no configuration has been applied yet".to_owned())).0;
-        let (desired, checked, beat) =
-            (channel(None).0, channel(Checked::default()).0, channel(Instant::now()).0);
-        Self { setup, metrics: HaproxyMetrics::default(), desired, applied, checked, beat }
+        let applied = Err("no configuration has been applied yet".to_owned());
+        let known = channel(Known { desired: None, applied, checked: Checked::default() }).0;
+        Self { setup, metrics: HaproxyMetrics::default(), known, beat: channel(Instant::now()).0 }
     }
 }
 
@@ -43,7 +48,7 @@ impl nodegate_http::Health for Shared {
     }
 
     fn ready(&self) -> Result<(), Cow<'static, str>> {
-        self.applied.borrow().as_ref().map(drop).map_err(|reason| reason.clone().into())
+        self.known.borrow().applied.as_ref().map(drop).map_err(|reason| reason.clone().into())
     }
 }
 
