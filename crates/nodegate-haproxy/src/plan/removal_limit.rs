@@ -18,9 +18,9 @@ pub(crate) struct RemovalLimit<'a> {
 }
 
 impl RemovalLimit<'_> {
-    /// Accepts new facts, but for three exceptions. A Node that has no addresses now keeps its last ones.
-    /// Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it
-    /// would lose more servers than may vanish at once.
+    /// Accepts new facts, but for two exceptions. Missing Services stay if more are missing than may vanish at
+    /// once. The nodes of a Service stay if it would lose more servers than may vanish at once: nodes that are
+    /// gone, or have no address.
     ///
     /// The limit counts numbers, so new objects in place of old ones are a replacement. A Service is counted
     /// by the nodes that it asks for now. One for which `deleted` is true is no loss: the watch reported its
@@ -31,28 +31,11 @@ impl RemovalLimit<'_> {
         deleted: impl Fn(&ServiceKey) -> bool,
     ) -> (Facts, BTreeSet<Problem>) {
         let mut facts = observed.clone();
-        let mut kept = self.keep_addresses(&mut facts.nodes);
-        kept.extend(self.keep_services(&mut facts, deleted));
+        let mut kept = self.keep_services(&mut facts, deleted);
         kept.extend(self.keep_nodes(&mut facts));
         let text = "more than --max-removal allows has vanished at once; it is kept";
         let problem = |about| Problem { about, kind: "held", text: text.to_owned(), unpublished: false };
         (facts, kept.into_iter().map(problem).collect())
-    }
-
-    fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
-        let has_none = |node: &ObservedNode| node.address(self.policy.networks(), &[]).is_none();
-        let mut kept = BTreeSet::new();
-        for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
-            // Addresses may vanish if everything may.
-            if let Some(before) = self.applied.nodes.get(name)
-                && !has_none(before)
-                && !self.policy.may_vanish(1, 1)
-            {
-                Arc::make_mut(node).addresses.clone_from(&before.addresses);
-                kept.insert(name.clone());
-            }
-        }
-        kept
     }
 
     fn keep_services(&self, facts: &mut Facts, deleted: impl Fn(&ServiceKey) -> bool) -> BTreeSet<String> {
@@ -153,21 +136,6 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_an_address_keeps_its_last_one() {
-        let all = nodes("a b c d", Verdict::Ready);
-        let mut without = all.clone();
-        let bare = ObservedNode { addresses: Vec::new(), ..node("a", "x", Verdict::Draining) };
-        without.nodes.insert("a".to_owned(), Arc::new(bare));
-        let (facts, held) = accept(50, &all, &without);
-        let kept = &facts.nodes["a"];
-        assert_eq!(held, "a");
-        assert_eq!(
-            (&kept.addresses, kept.out.as_ref().unwrap().0),
-            (&all.nodes["a"].addresses, Verdict::Draining)
-        );
-    }
-
-    #[test]
     fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
         let label = |name: &str| if name < "c" { "ingress" } else { "x" };
         let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), Verdict::Ready)));
@@ -177,10 +145,13 @@ mod tests {
         fewer.nodes.retain(|name, _| name.as_str() > "b");
         let (kept, held) = accept(50, &all, &fewer);
         assert_eq!((kept.nodes.len(), &*held), (6, "a b"));
-        // The same for nodes that only lost their labels.
-        fewer.nodes.extend(nodes("a b", Verdict::Ready).nodes);
-        let (kept, held) = accept(50, &all, &fewer);
-        assert_eq!((&kept.nodes, &*held), (&all.nodes, "a b"));
+        // The same for nodes that only lost their labels, or their addresses.
+        let without = |name| ObservedNode { addresses: Vec::new(), ..node(name, "ingress", Verdict::Ready) };
+        for others in [nodes("a b", Verdict::Ready), facts(["a", "b"].map(without))] {
+            fewer.nodes.extend(others.nodes);
+            let (kept, held) = accept(50, &all, &fewer);
+            assert_eq!((&kept.nodes, &*held), (&all.nodes, "a b"));
+        }
         // The Service itself asks for fewer nodes.
         let fewer = with_service(all.clone(), "all", Some("role=ingress"));
         assert_eq!(accept(50, &all, &fewer), (fewer, String::new()));
