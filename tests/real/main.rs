@@ -18,6 +18,7 @@
 // | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 // | `plugin` | evictions, and the API server's proxy to a pod |
 // | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
+// | `published` | a kube-proxy in nftables mode on a balancer's node, whose address is in a Service's status |
 // | `rollout` | an ingress on two nodes that is replaced, evicted and drained under requests through two balancers |
 
 mod account;
@@ -31,6 +32,7 @@ mod isolated;
 mod kubelet;
 mod objects;
 mod plugin;
+mod published;
 mod rights;
 mod rollout;
 mod rules;
