@@ -11,7 +11,7 @@
 // TLS.
 
 use crate::credentials::Credentials;
-use crate::observe::{BoxedService, ObservingService, StreamId, WatchObserver};
+use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
 use crate::resolve::resolve;
 use crate::tls;
 use futures::future::BoxFuture;
@@ -150,11 +150,12 @@ pub fn expires_in(client: &Client) -> Option<Duration> {
 }
 
 /// Returns the same client with the same connection, for the requests of one stream: each carries its number in
-/// its extensions. All other requests are of one object.
-pub fn tagged(client: Client, stream: StreamId) -> Client {
+/// its extensions, and waits so long for the head of its response. All other requests are of one object.
+pub fn tagged(client: Client, stream: StreamId, within: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
         request.extensions_mut().insert(stream);
+        request.extensions_mut().insert(ResponseWithin(within));
         let client = client.clone();
         async move { client.send(request).await }
     };

@@ -82,7 +82,7 @@ impl FailureReason {
             kube::Error::Api(status) => Self::of_status(status.code),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Malformed,
             other => match find::<Unanswered>(other) {
-                Some(Unanswered::Timeout) => Self::Timeout,
+                Some(Unanswered::Timeout(_)) => Self::Timeout,
                 Some(Unanswered::ClosedEarly) => Self::ClosedEarly,
                 None if find::<BadBody>(other).is_some() => Self::Malformed,
                 None if find::<rustls::Error>(other).is_some() => Self::Tls,

@@ -23,7 +23,7 @@ pub fn client(chunks: Vec<Bytes>) -> Client {
         async move { Ok::<_, BoxError>(response) }
     };
     let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
-    tagged(Client::new(observed, "default"), StreamId(0))
+    tagged(Client::new(observed, "default"), StreamId(0), std::time::Duration::from_secs(4))
 }
 
 /// Returns true if every line in these chunks is whole and bounded.

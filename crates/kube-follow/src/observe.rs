@@ -22,19 +22,14 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// The longest wait for the head of a stream's response; the sender of a single request limits its own wait. A frozen
-/// API server accepts connections and never answers. One whose cache gets no more changes waits for it for 3 s, and then
-/// answers a consistent list from etcd.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
-
 /// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// The error of a request without an answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
-    #[error("no answer within {} s", RESPONSE_TIMEOUT.as_secs())]
-    Timeout,
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
     #[error("the last watch was closed right after it had been accepted")]
     ClosedEarly,
 }
@@ -42,6 +37,11 @@ pub(crate) enum Unanswered {
 /// The number of a client's stream, with which [`tagged`](crate::tagged) marks its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub usize);
+
+/// The longest wait for the head of a stream's response, with which [`tagged`](crate::tagged) marks its requests. The
+/// sender of a single request limits its own wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseWithin(pub(crate) Duration);
 
 /// An observer of a client's traffic.
 pub trait WatchObserver: Send + Sync + 'static {
@@ -162,6 +162,7 @@ where
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let stream = parts.extensions.get::<StreamId>().copied();
+        let within = parts.extensions.get::<ResponseWithin>().copied();
         let verb = verb(&parts, stream.is_some());
         let watched = stream.filter(|_| verb == "watch");
         // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
@@ -179,15 +180,14 @@ where
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
             let late = async {
-                match stream {
-                    Some(_) => tokio::time::sleep(RESPONSE_TIMEOUT).await,
-                    None => std::future::pending().await,
-                }
+                let Some(ResponseWithin(within)) = within else { return std::future::pending().await };
+                tokio::time::sleep(within).await;
+                within
             };
             let mut response = tokio::select! {
                 biased;
                 answer = answer => answer.map_err(Into::into)?,
-                () = late => return Err(Unanswered::Timeout.into()),
+                within = late => return Err(Unanswered::Timeout(within).into()),
             };
             let connection = Connection::of(client, &response);
             response.extensions_mut().insert(connection);
@@ -337,16 +337,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_waits_for_a_cache_that_stands_still_is_waited_for() {
-        let after = |seconds| {
+    async fn a_stream_waits_for_as_long_as_its_tag_says() {
+        let after = |seconds, within: Option<f64>| {
             let slow = move |_: Request<()>| async move {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
             };
             let service = ObservingService::new(tower::service_fn(slow), Arc::new(NoObserver));
-            service.oneshot(ask_for_stream("/api/v1/nodes?limit=500"))
+            let mut request = ask_for_stream("/api/v1/nodes?limit=500");
+            if let Some(within) = within {
+                request.extensions_mut().insert(ResponseWithin(Duration::from_secs_f64(within)));
+            }
+            service.oneshot(request)
         };
-        assert!(after(3.1).await.is_ok());
-        assert!(after(4.1).await.is_err());
+        assert!(after(3.1, Some(4.0)).await.is_ok() && after(60.0, None).await.is_ok());
+        let late = after(4.1, Some(4.0)).await.map(drop).unwrap_err();
+        assert_eq!(late.to_string(), "no answer within 4 s");
     }
 }

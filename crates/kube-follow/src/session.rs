@@ -105,7 +105,7 @@ mod tests {
             Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
         };
         let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
-        let client = tagged(Client::new(observed, "default"), StreamId(0));
+        let client = tagged(Client::new(observed, "default"), StreamId(0), Duration::from_secs(4));
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }

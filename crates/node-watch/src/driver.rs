@@ -211,6 +211,11 @@ impl Driver {
 
     // === The consistency check ===
 
+    /// Returns the time that the last answer to a check took, within bounds.
+    pub(crate) fn answer_took(&self) -> Duration {
+        self.state().machine.answer_took()
+    }
+
     /// Sends a consistency check, on the client of the watches or on a new one. An answer that takes longer than
     /// the cache stays fresh proves nothing.
     async fn ask(self: Arc<Self>, next: NextCheck) -> Asked {

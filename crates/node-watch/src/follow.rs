@@ -19,8 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// The timeout of a first list; the API server's own limit for it is a minute.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is twice what
+/// the last check took. A frozen API server accepts connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s,
+/// and then answers a consistent list from etcd.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const LONGEST_ANSWER: Duration = Duration::from_secs(16);
+/// The time that the rest of a list may take.
+const REST_OF_LIST: Duration = Duration::from_secs(1);
 /// The lifetime of a watch in seconds, after which the server ends it and the agent resumes it. The range is
 /// wide so that agents that started together, after an API restart, are spread from the first time on: drawn
 /// from 500 to 600, they came at five times the even rate. Other means detect silence, so this may be rare:
@@ -75,13 +80,15 @@ pub(crate) struct Follower<F> {
     stream: Stream,
     followed: F,
     backoff: Backoff,
+    answer_within: Duration,
     failing: Episode,
 }
 
 impl<F: Followed> Follower<F> {
     pub(crate) fn new(driver: &Arc<Driver>, followed: F) -> Self {
         let (driver, stream) = (driver.clone(), followed.stream());
-        Self { driver, stream, followed, backoff: Backoff::default(), failing: Episode::default() }
+        let (backoff, failing) = (Backoff::default(), Episode::default());
+        Self { driver, stream, followed, backoff, answer_within: ANSWER_WITHIN, failing }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -111,8 +118,11 @@ impl<F: Followed> Follower<F> {
         {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }
-        if ended.lasted > LASTING {
+        if ended.reason == FailureReason::Timeout {
+            self.answer_within = (self.answer_within * 2).min(LONGEST_ANSWER);
+        } else if ended.lasted > LASTING {
             self.backoff.reset();
+            self.answer_within = ANSWER_WITHIN;
         }
         let wait = match ended.reason {
             // The agent works without the Lease.
@@ -171,10 +181,11 @@ impl<F: Followed> Follower<F> {
     async fn session(&mut self, client: Client, moved: impl Future<Output = ()>) -> SessionEnd {
         self.driver.begin(self.stream);
         let asked_at = self.driver.now();
+        let within = self.answer_within.max(self.driver.answer_took() * 2);
         let session = Session {
-            api: self.followed.api(tagged(client, self.stream.into())),
+            api: self.followed.api(tagged(client, self.stream.into(), within)),
             config: self.followed.selected(&self.driver.watch).timeout(fastrand::u32(WATCH_SECONDS)),
-            list_within: SYNC_TIMEOUT,
+            list_within: within + REST_OF_LIST,
         };
         let driver = self.driver.clone();
         let replaced = driver.replaced(self.stream);

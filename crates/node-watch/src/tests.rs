@@ -187,9 +187,10 @@ async fn refused_credentials_are_read_again() {
     assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "{clients:?}");
 }
 
-/// Watches a Node that does not exist for a minute, with an API server that answers a check of the client with this
-/// number after a time, with a status. Returns the number of clients, and how often the cache was seen stale.
-async fn checked(check: fn(usize, Duration) -> (u16, Duration)) -> (usize, usize) {
+/// Watches a Node that does not exist for a minute, with an API server that answers lists after a time, and a check of
+/// the client with this number after a time, with a status. Returns the number of clients, and how often the cache was
+/// seen stale, each 0.1 s.
+async fn checked(list_takes: Duration, check: fn(usize, Duration) -> (u16, Duration)) -> (usize, usize) {
     let (began, clients) = (nodegate_clock::now(), Arc::new(AtomicUsize::new(0)));
     let made = clients.clone();
     let open = move || {
@@ -198,8 +199,11 @@ async fn checked(check: fn(usize, Duration) -> (u16, Duration)) -> (usize, usize
             let asked = Asked { client, after: nodegate_clock::now() - began, uri: request.uri().clone() };
             async move {
                 let watches = asked.query().contains("watch=");
-                let (status, takes) =
-                    if asked.is_check() { check(client, asked.after) } else { (200, Duration::ZERO) };
+                let (status, takes) = if asked.is_check() {
+                    check(client, asked.after)
+                } else {
+                    (200, if watches { Duration::ZERO } else { list_takes })
+                };
                 sleep(takes).await;
                 let body = Full::new(Bytes::from_static(if watches { b"" } else { EMPTY.as_bytes() }));
                 let open = if watches { NO_LIMIT } else { Duration::ZERO };
@@ -233,14 +237,23 @@ async fn a_check_that_is_refused_with_401_makes_a_new_client_at_once() {
         let refused = client == 0 && after > Duration::from_secs(20);
         (if refused { 401 } else { 404 }, Duration::ZERO)
     };
-    assert_eq!(checked(refused_from_20_s_on).await, (2, 0));
+    assert_eq!(checked(Duration::ZERO, refused_from_20_s_on).await, (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn checks_that_take_two_seconds_keep_the_cache_fresh() {
-    let (clients, stale) = checked(|_, _| (404, Duration::from_secs(2))).await;
+    let (clients, stale) = checked(Duration::ZERO, |_, _| (404, Duration::from_secs(2))).await;
     assert_eq!(stale, 0);
     assert!(clients <= 2, "{clients} clients");
+}
+
+/// The first list is given up after 4 s, and the next one is waited for.
+#[tokio::test(start_paused = true)]
+async fn answers_that_take_six_seconds_make_the_cache_fresh_and_keep_it_so() {
+    let takes = Duration::from_secs(6);
+    let (clients, stale) = checked(takes, |_, _| (404, Duration::from_secs(6))).await;
+    assert!(stale < 140, "stale for {stale} tenths of a second");
+    assert!(clients <= 5, "{clients} clients");
 }
 
 /// A first watch may be lost before a renewal came on it. Without a Lease, none is due.

@@ -36,6 +36,15 @@ impl FreshnessMonitor {
         Some(due.max(self.check.waits_until()))
     }
 
+    /// Returns the time that the last answer took, within bounds.
+    pub(crate) fn answer_took(&self) -> Duration {
+        self.check.took
+    }
+
+    pub(super) fn answer_takes(&mut self, asked_at: Moment, now: Moment) {
+        self.check.took = now.since(asked_at).min(self.stale_after / SLOWEST);
+    }
+
     pub(super) fn check_wakes_at(&self) -> Option<Moment> {
         match &self.check.progress {
             CheckProgress::Idle => self.check_due_at(),
@@ -101,7 +110,7 @@ impl FreshnessMonitor {
         self.check.connection_gap = FIRST_CONNECTION_GAP;
         self.check.next_connection = now;
         self.check.left_alone_until = Moment::default();
-        self.check.took = now.since(sent.at).min(self.stale_after / SLOWEST);
+        self.answer_takes(sent.at, now);
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
         if finding.is_known() {

@@ -18,6 +18,7 @@ impl FreshnessMonitor {
         self.hold(node, now);
         self.take(Transition::NodeListed);
         self.check.outage_is_over();
+        self.answer_takes(asked_at, now);
         self.actions.push(Action::Abandon(self.check.number));
         self.prove_node(asked_at, None);
     }

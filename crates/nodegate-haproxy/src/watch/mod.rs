@@ -23,8 +23,9 @@ use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
-/// The timeout for a list.
+/// The timeout for a list, and for the head of each answer.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The time after which a session counts as a success.
 const LASTING: Duration = Duration::from_secs(30);
 /// The time after which a silent watch counts as unresponsive: two bookmarks are missing. The API server sends one
@@ -164,8 +165,8 @@ impl<Object: Watched> Watch<'_, Object> {
             config = config.labels(self.selector);
         }
         let relist = relist_in(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64()), expires_in(&client));
-        let session =
-            Session { api: (self.api)(tagged(client, StreamId(0))), config, list_within: LIST_WITHIN };
+        let client = tagged(client, StreamId(0), ANSWER_WITHIN);
+        let session = Session { api: (self.api)(client), config, list_within: LIST_WITHIN };
         let began = Instant::now();
         let stop = async {
             tokio::select! {

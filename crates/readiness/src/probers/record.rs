@@ -5,15 +5,14 @@ use super::pace::ProbePace;
 use crate::check::Verdict;
 use crate::moment::{Moment, millis};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// A prober, its probe request, and the answers to it. Ages and intervals are in milliseconds. All text in it
 /// consists of harmless characters: `A-Z a-z 0-9` and `- _ . ~ / : , = & ? % *` and the space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProberRecord {
-    /// Its address; an IPv4-mapped IPv6 address is shown as IPv4.
-    pub address: IpAddr,
+    /// Its address, or the name of its network in `--balancers`; an IPv4-mapped IPv6 address is shown as IPv4.
+    pub address: String,
     /// Its probe request: path and query, `OPTIONS /`, or `agent-check` with the text of its `agent-send`.
     #[serde(rename = "question")]
     pub request: String,
@@ -75,9 +74,9 @@ pub struct HaproxyReport {
 
 impl ProberRecord {
     /// Creates the record of a prober, as of `now`.
-    pub fn new(address: IpAddr, request: String, drainable: bool, asked: &ProbeHistory, now: Moment) -> Self {
+    pub fn new(address: String, request: String, drainable: bool, asked: &ProbeHistory, now: Moment) -> Self {
         Self {
-            address: address.to_canonical(),
+            address,
             request,
             haproxy: None,
             standing: asked.standing(now),
@@ -100,7 +99,7 @@ impl ProberRecord {
     pub fn who(&self) -> String {
         match &self.haproxy {
             Some(haproxy) => format!("{} {} {}", self.address, haproxy.node, haproxy.server),
-            None => self.address.to_string(),
+            None => self.address.clone(),
         }
     }
 

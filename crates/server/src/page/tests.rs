@@ -24,7 +24,7 @@ fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberR
         asked.again(given(verdict), at(turned), at(second))
     });
     let address: IpAddr = address.parse().unwrap();
-    ProberRecord::new(address, request.to_owned(), true, &asked, now())
+    ProberRecord::new(address.to_string(), request.to_owned(), true, &asked, now())
 }
 
 fn haproxy(prober: ProberRecord, node: &str, server: &str, sessions: u64) -> ProberRecord {

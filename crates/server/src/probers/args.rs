@@ -19,7 +19,8 @@ const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProberArgs {
     /// Clients whose probes count for "acknowledged" (nodegate wait): networks and addresses as in
-    /// --allow-from; empty means all clients, monitors included. Others can't take their connections
+    /// --allow-from; empty means all clients, monitors included. With a name before a network, as in
+    /// lb=10.0.0.0/26, all its addresses are one balancer. Others can't take their connections
     #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
     balancers: Option<Networks>,
 

@@ -23,6 +23,7 @@ use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerS
 use nodegate_readiness::{Board, CheckId, Moment};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -132,9 +133,13 @@ impl Probers {
 
     /// Records that a client sent this probe request and got this answer.
     pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: GivenAnswer, board: &Board, now: Moment) {
-        if !self.settings.balancers.contains(request.peer) {
+        let balancers = &self.settings.balancers;
+        if !balancers.contains(request.peer) {
             return;
         }
+        // All addresses of a named network are one client.
+        let named = balancers.name_of(request.peer).and_then(|name| balancers.first_address(name));
+        let request = &ProbeRequest { peer: named.unwrap_or(request.peer), ..*request };
         let (signal, now) = (date(board.last_signal()), date(now));
         let changed = match request.target {
             RequestTarget::Service { changed, .. } => signal.max(date(changed)),
@@ -183,7 +188,8 @@ impl Probers {
         answer: &RecordedAnswer,
         board: &Board,
     ) {
-        let name = ProberId::new(request.peer, request.target.parse(board), state);
+        let mut name = ProberId::new(request.peer, request.target.parse(board), state);
+        name.name = self.settings.balancers.name_of(name.address).map(str::to_owned);
         let mut tables = self.tables();
         let (table, rules) = tables.of(&name.request);
         table.enter(key, name, request.on_this_node, answer, self.rules(rules));
@@ -201,8 +207,16 @@ impl Probers {
         let now = date(now);
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
-        for prober in predecessor.probers.iter().filter(|prober| balancers.contains(prober.address)) {
-            let Some(prober) = taken_over(prober, board, now) else {
+        for prober in &predecessor.probers {
+            let name =
+                balancers.first_address(&prober.address).map(|first| (first, Some(prober.address.clone())));
+            let name = name.or_else(|| Some((prober.address.parse().ok()?, None)));
+            if name.as_ref().is_some_and(|(address, _)| !balancers.contains(*address)) {
+                continue;
+            }
+            // A client that has another name for this agent is another one.
+            let name = name.filter(|(address, name)| balancers.name_of(*address) == name.as_deref());
+            let Some(prober) = name.and_then(|name| taken_over(prober, name, board, now)) else {
                 lost += 1;
                 continue;
             };
@@ -257,13 +271,18 @@ impl Probers {
 }
 
 /// Returns the prober as this agent would have recorded it; `None` if it would not have.
-fn taken_over(prober: &ProberRecord, board: &Board, now: Moment) -> Option<Prober> {
+fn taken_over(
+    prober: &ProberRecord,
+    (address, name): (IpAddr, Option<String>),
+    board: &Board,
+    now: Moment,
+) -> Option<Prober> {
     let request = parse_shown(&prober.request, board)?;
     let state = match &prober.haproxy {
         Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
         None => None,
     };
-    let name = Arc::new(ProberId::new(prober.address, request, state));
+    let name = Arc::new(ProberId { name, ..ProberId::new(address, request, state) });
     let history = ProbeHistory::taken_over(prober, now)?;
     Some(Prober { name, on_this_node: prober.on_this_node, history, report: ServerReport::default() })
 }

@@ -18,7 +18,10 @@ const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 /// The identity of a prober and its probe request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProberId {
+    /// Its address; of a client that `--balancers` names, the one that stands for all of its addresses.
     pub(super) address: IpAddr,
+    /// The name of its network in `--balancers`.
+    pub(super) name: Option<String>,
     pub(super) request: ParsedRequest,
     pub(super) haproxy: Option<(String, String)>,
 }
@@ -26,7 +29,7 @@ pub(super) struct ProberId {
 impl ProberId {
     pub(super) fn new(address: IpAddr, request: ParsedRequest, state: Option<ServerState<'_>>) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address: address.to_canonical(), request, haproxy }
+        Self { address: address.to_canonical(), name: None, request, haproxy }
     }
 
     /// Returns the key of its order among others.
@@ -86,7 +89,8 @@ impl Prober {
     pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
         let ParsedRequest { text, kind, .. } = &self.name.request;
         let sees_drains = kind.sees_drains();
-        let mut record = ProberRecord::new(self.name.address, text.clone(), sees_drains, &self.history, now);
+        let address = self.name.name.clone().unwrap_or_else(|| self.name.address.to_string());
+        let mut record = ProberRecord::new(address, text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),

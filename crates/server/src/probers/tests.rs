@@ -7,6 +7,7 @@ use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
+const IN: GivenAnswer = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
 const OUT: GivenAnswer = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
 
 struct Desk {
@@ -225,7 +226,7 @@ fn ten_thousand_strangers_push_no_balancer_out() {
     assert!(
         desk.records(22_000)
             .iter()
-            .any(|record| record.standing == Standing::Regular && record.address == address(500))
+            .any(|record| record.standing == Standing::Regular && record.address == address(500).to_string())
     );
     assert_eq!(desk.requests(2_000_000), vec!["/health"; 11], "strangers are forgotten, balancers are gone");
 }
@@ -323,6 +324,39 @@ fn named_balancers_may_ask_more_and_no_other_client_counts() {
     assert_eq!((desk.records(10_000).len(), desk.overflows(10_000)), (40, 0));
 }
 
+/// Plays a balancer that probes once a second from a pool of addresses, in turn or at random: the addresses of one
+/// network with a name are one prober, which has acknowledged after `fall` answers that take it out and one more probe.
+#[test]
+fn a_pool_of_addresses_with_a_name_is_one_balancer() {
+    for (size, at_random) in [(12, false), (64, false), (200, false), (12, true), (64, true), (200, true)] {
+        let mut desk = Desk::new();
+        desk.probers.settings.balancers = "lb=10.0.0.0/24,10.0.1.1".parse().unwrap();
+        let probe = |second: u32, given| {
+            let number = if at_random { second.wrapping_mul(0x9e37_79b9) >> 7 } else { second };
+            let request = http(address(number % size), "/health", "");
+            desk.probers.note(&request, given, &desk.board, at(u64::from(second) * 1000));
+        };
+        (1..=120).for_each(|second| probe(second, IN));
+        (121..=124).for_each(|second| probe(second, OUT));
+        let [record] = <[_; 1]>::try_from(desk.records(124_000)).unwrap();
+        let shown =
+            (record.who(), record.asked, record.longest_interval_ms, record.in_a_row, record.is_waited_for());
+        assert_eq!(shown, ("lb".to_owned(), 124, Some(1000), 4, true), "{size} {at_random}");
+        // A successor takes it over, unless the name means another client there.
+        let status =
+            json!({"node": "n1", "probers": desk.records(124_000), "drain": {"listening_ms": 124_000}});
+        let bytes = serde_json::to_vec(&status).unwrap();
+        for (balancers, taken) in
+            [("lb=10.0.0.0/24", 1), ("lb=10.3.0.0/24", 1), ("", 0), ("b=10.0.0.0/24", 0)]
+        {
+            let mut after = Desk::new();
+            after.probers.settings.balancers = balancers.parse().unwrap();
+            let before = Predecessor::parse(&bytes, "n1", SystemTime::UNIX_EPOCH).unwrap();
+            assert_eq!(after.probers.take_over(&before, &after.board, at(2)), taken, "{balancers}");
+        }
+    }
+}
+
 /// A regression: two addresses, each a HAProxy with 128 names, held all slots, and a new balancer was never
 /// listed.
 #[test]
@@ -352,13 +386,13 @@ fn a_crowd_at_few_addresses_leaves_a_slot_to_a_new_balancer() {
         .filter(ProberRecord::is_waited_for)
         .map(|record| record.address)
         .collect();
-    assert!(regular.contains(&address(500)) && regular.contains(&address(1)), "{regular:?}");
+    assert!([500, 1].iter().all(|number| regular.contains(&address(*number).to_string())), "{regular:?}");
     assert_eq!(regular.len(), SLOTS);
     assert_eq!(desk.overflows(50_000), overflows + 1, "the one that had to go may have been a balancer");
     // The replaced prober is the latest of an address that has many. The probers that have been regular for
     // longest stay, and so do 32 of each address.
     for client in [7, 8] {
-        assert!(regular.iter().filter(|one| **one == address(client)).count() >= 126);
+        assert!(regular.iter().filter(|one| **one == address(client).to_string()).count() >= 126);
     }
 }
 
@@ -391,8 +425,11 @@ fn a_successor_takes_over_regular_probers() {
     let after = Desk::new();
     assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(2)), 4);
     let records = after.records(2);
-    let old: Vec<_> =
-        before.records(400_500).into_iter().filter(|record| record.address != address(5)).collect();
+    let old: Vec<_> = before
+        .records(400_500)
+        .into_iter()
+        .filter(|record| record.address != address(5).to_string())
+        .collect();
     for (new, old) in records.iter().zip(&old) {
         let what = |record: &ProberRecord| {
             (record.who(), record.request.clone(), record.standing, record.drainable, record.asked)
@@ -439,7 +476,7 @@ fn a_full_table_of_regular_probers_takes_no_other() {
     // They are gone by now, and leave their slots.
     desk.asks(400, "/health", "", 600_000);
     assert_eq!(desk.overflows(600_000), 44 * 3);
-    assert!(desk.records(600_000).iter().any(|record| record.address == address(400)));
+    assert!(desk.records(600_000).iter().any(|record| record.address == address(400).to_string()));
 }
 
 #[test]

@@ -1,59 +1,109 @@
-//! Sends one query to one nameserver.
+//! Asks one nameserver.
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-/// The time after which a datagram is sent again: a lost datagram does not mean a dead nameserver.
+/// The time after which another datagram is sent: a lost one does not mean a dead nameserver.
 const RESEND: Duration = Duration::from_secs(1);
 /// The size of the buffer for a datagram, above the limit of an answer without EDNS.
 const MAX_DATAGRAM: usize = 4096;
 
-/// Returns the question for the root's nameservers, which every resolver keeps for days.
-pub(super) fn root() -> Query {
-    Query::query(Name::root(), RecordType::NS)
+/// The questions to the nameservers.
+#[derive(Clone, Debug)]
+pub(super) struct Questions {
+    /// Asked in turn until one is answered.
+    questions: Vec<Query>,
+    /// True if only an answer that resolves the name counts, or denies that it exists. Otherwise any answer shows that
+    /// the nameserver is alive, as for glibc: one that serves a site's own names may refuse the root, or ignore it.
+    must_resolve: bool,
 }
 
-/// Parses the name of a question.
-pub(super) fn question(text: &str) -> Result<Query, String> {
-    let mut name = Name::from_ascii(text)
-        .map_err(|_| "takes a DNS name, e.g. kubernetes.default.svc.cluster.local, or . for the root")?;
-    name.set_fqdn(true);
-    Ok(if name.is_root() { root() } else { Query::query(name, RecordType::A) })
+impl Default for Questions {
+    /// Returns questions that need no name of the site: the root's nameservers, and a name that most nameservers
+    /// answer by themselves, also where something drops questions for the root.
+    fn default() -> Self {
+        let localhost = Query::query(Name::from_labels(["localhost"]).unwrap_or_default(), RecordType::A);
+        let questions = vec![Query::query(Name::root(), RecordType::NS), localhost];
+        Self { questions, must_resolve: false }
+    }
 }
 
-/// Asks over UDP. A missing name or address is a valid answer, and so is a truncated one.
-pub(super) async fn ask(server: SocketAddr, question: &Query, until: Instant) -> Result<(), String> {
-    let query = message(question);
-    let bytes = query.to_vec().map_err(|error| error.to_string())?;
-    let asked = timeout_at(until, exchange(server, &query, &bytes)).await;
-    asked.map_err(|_| "no answer".to_owned()).flatten()
-}
+impl Questions {
+    /// Parses the name that the nameservers must resolve.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut name = Name::from_ascii(text)
+            .map_err(|_| "takes a DNS name, e.g. kubernetes.default.svc.cluster.local, or . for the root")?;
+        name.set_fqdn(true);
+        let kind = if name.is_root() { RecordType::NS } else { RecordType::A };
+        Ok(Self { questions: vec![Query::query(name, kind)], must_resolve: true })
+    }
 
-async fn exchange(server: SocketAddr, query: &Message, bytes: &[u8]) -> Result<(), String> {
-    let local = match server.ip() {
-        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-    };
-    let socket = UdpSocket::bind((local, 0)).await.map_err(io)?;
-    // On a connected socket the kernel drops datagrams of others, and reports at once if nothing listens.
-    socket.connect(server).await.map_err(io)?;
-    let mut buffer = vec![0; MAX_DATAGRAM];
-    loop {
-        socket.send(bytes).await.map_err(io)?;
-        let again = Instant::now() + RESEND;
-        while let Ok(length) = timeout_at(again, socket.recv(&mut buffer)).await {
-            // A late answer to another question is no error.
-            let message = buffer.get(..length.map_err(io)?).and_then(|bytes| Message::from_vec(bytes).ok());
-            if let Some(message) = message.filter(|message| answers(message, query)) {
-                return judge(&message);
+    /// Asks over UDP, or over TCP alone. A missing name or address is a valid answer, and so is a truncated one.
+    pub(super) async fn ask(&self, server: SocketAddr, over_tcp: bool, until: Instant) -> Result<(), String> {
+        let queries: Vec<_> = self.questions.iter().map(message).collect();
+        let asked = async {
+            if over_tcp {
+                self.over_tcp(server, &queries).await
+            } else {
+                self.over_udp(server, &queries).await
+            }
+        };
+        timeout_at(until, asked).await.map_err(|_| "no answer".to_owned()).flatten()
+    }
+
+    async fn over_udp(&self, server: SocketAddr, queries: &[Message]) -> Result<(), String> {
+        let local = match server.ip() {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let socket = UdpSocket::bind((local, 0)).await.map_err(io)?;
+        // On a connected socket the kernel drops datagrams of others, and reports at once if nothing listens.
+        socket.connect(server).await.map_err(io)?;
+        let mut buffer = vec![0; MAX_DATAGRAM];
+        for query in queries.iter().cycle() {
+            socket.send(&bytes(query)?).await.map_err(io)?;
+            let again = Instant::now() + RESEND;
+            while let Ok(length) = timeout_at(again, socket.recv(&mut buffer)).await {
+                if let Some(judged) = self.judge(buffer.get(..length.map_err(io)?), queries) {
+                    return judged;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn over_tcp(&self, server: SocketAddr, queries: &[Message]) -> Result<(), String> {
+        let mut stream = TcpStream::connect(server).await.map_err(io)?;
+        for query in queries {
+            let bytes = bytes(query)?;
+            stream.write_u16(bytes.len().try_into().unwrap_or_default()).await.map_err(io)?;
+            stream.write_all(&bytes).await.map_err(io)?;
+        }
+        loop {
+            let mut buffer = vec![0; usize::from(stream.read_u16().await.map_err(io)?)];
+            stream.read_exact(&mut buffer).await.map_err(io)?;
+            if let Some(judged) = self.judge(Some(&buffer), queries) {
+                return judged;
             }
         }
     }
+
+    /// Returns what an answer says; `None` if it answers none of the queries: a late answer is no error.
+    fn judge(&self, answer: Option<&[u8]>, queries: &[Message]) -> Option<Result<(), String>> {
+        let answer = Message::from_vec(answer?).ok()?;
+        let counts = queries.iter().any(|query| answers(&answer, query));
+        counts.then(|| if self.must_resolve { judge(&answer) } else { Ok(()) })
+    }
+}
+
+fn bytes(query: &Message) -> Result<Vec<u8>, String> {
+    query.to_vec().map_err(|error| error.to_string())
 }
 
 /// Returns true if the message answers the query. Some servers omit the question when they refuse.
@@ -90,12 +140,13 @@ fn io(error: io::Error) -> String {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use tokio::net::TcpListener;
 
     /// The answers of a nameserver to a query.
     type Reply = Arc<dyn Fn(&Message) -> Vec<Vec<u8>> + Send + Sync>;
 
     /// Returns the result of a question to a nameserver with these replies.
-    async fn asked(replies: Reply, time_limit: Duration) -> Result<(), String> {
+    async fn asked(questions: &Questions, replies: Reply, time_limit: Duration) -> Result<(), String> {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         tokio::spawn(async move {
@@ -107,7 +158,7 @@ mod tests {
                 }
             }
         });
-        ask(address, &root(), Instant::now() + time_limit).await
+        questions.ask(address, false, Instant::now() + time_limit).await
     }
 
     fn reply(query: &Message, set: impl FnOnce(&mut Message)) -> Vec<u8> {
@@ -120,7 +171,7 @@ mod tests {
     const TIME_LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn only_some_codes_are_an_answer() {
+    async fn any_code_is_an_answer_unless_a_name_must_be_resolved() {
         for (code, outcome) in [
             (ResponseCode::NoError, Ok(())),
             (ResponseCode::NXDomain, Ok(())),
@@ -134,17 +185,53 @@ mod tests {
                     reply.metadata.truncation = true;
                 })]
             };
-            let result = asked(Arc::new(says), TIME_LIMIT).await;
+            let says: Reply = Arc::new(says);
+            assert_eq!(asked(&Questions::default(), says.clone(), TIME_LIMIT).await, Ok(()), "{code}");
+            let result = asked(&Questions::parse("node.test").unwrap(), says, TIME_LIMIT).await;
             assert_eq!(result, outcome.map_err(str::to_owned), "{code}");
         }
     }
 
     #[test]
     fn a_setting_is_a_name_or_the_root() {
-        let asked = question("kubernetes.io").unwrap();
-        assert_eq!((asked.name().to_ascii().as_str(), asked.query_type()), ("kubernetes.io.", RecordType::A));
-        assert_eq!(question("."), Ok(root()));
-        assert!(question("a..b").is_err() && question(&"a".repeat(64)).is_err());
+        for (text, name, kind) in
+            [("kubernetes.io", "kubernetes.io.", RecordType::A), (".", ".", RecordType::NS)]
+        {
+            let questions = Questions::parse(text).unwrap().questions;
+            assert_eq!(questions, [Query::query(Name::from_ascii(name).unwrap(), kind)]);
+        }
+        assert!(Questions::parse("a..b").is_err() && Questions::parse(&"a".repeat(64)).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_nameserver_that_ignores_the_root_is_alive() {
+        let says: Reply = Arc::new(|query| {
+            let ignored = query.queries.iter().any(|query| query.name().is_root());
+            if ignored { Vec::new() } else { vec![reply(query, |_| ())] }
+        });
+        assert_eq!(asked(&Questions::default(), says.clone(), TIME_LIMIT).await, Ok(()));
+        let root = Questions::parse(".").unwrap();
+        assert_eq!(asked(&root, says, Duration::from_millis(50)).await, Err("no answer".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn over_tcp_an_answer_comes_after_its_length() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut query = vec![0; usize::from(stream.read_u16().await.unwrap())];
+            stream.read_exact(&mut query).await.unwrap();
+            let answer = reply(&Message::from_vec(&query).unwrap(), |reply| {
+                reply.metadata.response_code = ResponseCode::Refused;
+            });
+            for bytes in [b"garbage".to_vec(), answer] {
+                stream.write_u16(bytes.len().try_into().unwrap()).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(Questions::default().ask(address, true, Instant::now() + TIME_LIMIT).await, Ok(()));
     }
 
     #[tokio::test]
@@ -160,7 +247,7 @@ mod tests {
                 reply(query, |reply| reply.metadata.response_code = ResponseCode::NXDomain),
             ]
         });
-        assert_eq!(asked(udp, TIME_LIMIT).await, Ok(()));
+        assert_eq!(asked(&Questions::parse(".").unwrap(), udp, TIME_LIMIT).await, Ok(()));
     }
 
     #[tokio::test]
@@ -170,8 +257,10 @@ mod tests {
             let lost = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
             if lost { Vec::new() } else { vec![reply(query, |_| ())] }
         });
-        assert_eq!(asked(udp, TIME_LIMIT).await, Ok(()));
-        let silent = asked(Arc::new(|_| Vec::new()), Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(asked(&Questions::parse(".").unwrap(), udp, TIME_LIMIT).await, Ok(()));
+        let silent = asked(&Questions::default(), Arc::new(|_| Vec::new()), Duration::from_millis(50))
+            .await
+            .unwrap_err();
         assert_eq!(silent, "no answer");
     }
 }

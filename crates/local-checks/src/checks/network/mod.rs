@@ -10,8 +10,8 @@ use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use crate::options::Key;
 use crate::routes::{DefaultHop, default_hops};
+use dns::Questions;
 use futures::future::{join, join_all};
-use hickory_proto::op::Query;
 use netlink_packet_route::AddressFamily;
 use nodegate_program::choice;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-const NAME: Key<Query> = Key { name: "name", parse: dns::question };
+const NAME: Key<Questions> = Key { name: "name", parse: Questions::parse };
 /// True if one of the nameservers must answer: all nodes use the same, and a dead one costs seconds, not the pool.
 const NAMESERVERS: Key<bool> =
     Key { name: "nameservers", parse: |text| choice(&[("any", true), ("off", false)])(text) };
@@ -56,7 +56,7 @@ pub(crate) const DEFINITION: Definition = Definition {
 
 struct Network {
     host: HostRoot,
-    question: Query,
+    questions: Questions,
     nameservers: bool,
     gateways: bool,
     counted: Option<AddressFamilies>,
@@ -102,7 +102,7 @@ impl Network {
         };
         Self {
             host: context.host.clone(),
-            question: context.options.get(&NAME).unwrap_or_else(dns::root),
+            questions: context.options.get(&NAME).unwrap_or_default(),
             nameservers: context.options.get(&NAMESERVERS).unwrap_or(true),
             gateways: context.options.get(&GATEWAYS).unwrap_or(true),
             counted: context.options.get(&FAMILIES).flatten(),
@@ -147,7 +147,7 @@ impl Network {
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
         let index = |interface: &str| Ok(name_to_index(Netlink::open(None)?.0, interface)?);
         let address = nameserver.address(index).map_err(|error| error.to_string())?;
-        dns::ask(address, &self.question, until).await
+        self.questions.ask(address, nameserver.over_tcp, until).await
     }
 
     /// Logs silent nameservers once for as long as they are silent, although their reasons may change.
@@ -233,11 +233,12 @@ impl fmt::Display for Family {
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     use super::dns;
-    use hickory_proto::op::Message;
+    use hickory_proto::op::{Message, Query};
+    use hickory_proto::rr::{Name, RecordType};
 
     /// Returns the result of a nameserver's message; `None` if it is no answer to the query.
     pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
-        let mut query = dns::message(&dns::root());
+        let mut query = dns::message(&Query::query(Name::root(), RecordType::NS));
         let message = Message::from_vec(bytes).ok()?;
         // Each query has another number.
         query.metadata.id = message.metadata.id;

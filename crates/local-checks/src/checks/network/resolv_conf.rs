@@ -17,6 +17,8 @@ const DNS_PORT: u16 = 53;
 pub(super) struct Nameserver {
     ip: IpAddr,
     scope: Option<String>,
+    /// True if the file has `options use-vc`: the resolver then uses TCP alone.
+    pub(super) over_tcp: bool,
 }
 
 /// Reads the host's file, with its links: with systemd-resolved it is a link into `/run`. If it is not there,
@@ -36,23 +38,28 @@ fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
 /// Parses the nameservers, and skips malformed lines. If there is none, it is 127.0.0.1, as resolv.conf(5)
 /// says.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
-    let mut found: Vec<Nameserver> = Vec::new();
+    let (mut found, mut over_tcp): (Vec<Nameserver>, _) = (Vec::new(), false);
     for line in bytes.split(|byte| *byte == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else { continue };
         let mut words = line.split_ascii_whitespace();
-        let (Some("nameserver"), Some(address)) = (words.next(), words.next()) else { continue };
+        let keyword = words.next();
+        over_tcp |= keyword == Some("options") && words.clone().any(|option| option == "use-vc");
+        let (Some("nameserver"), Some(address)) = (keyword, words.next()) else { continue };
         let (address, scope) = match address.split_once('%') {
             Some((address, scope)) => (address, Some(scope.to_owned())),
             None => (address, None),
         };
         let Ok(ip) = address.parse() else { continue };
-        let nameserver = Nameserver { ip, scope };
+        let nameserver = Nameserver { ip, scope, over_tcp: false };
         if found.len() < MAX_NAMESERVERS && !found.contains(&nameserver) {
             found.push(nameserver);
         }
     }
     if found.is_empty() {
-        found.push(Nameserver { ip: Ipv4Addr::LOCALHOST.into(), scope: None });
+        found.push(Nameserver { ip: Ipv4Addr::LOCALHOST.into(), scope: None, over_tcp: false });
+    }
+    for nameserver in &mut found {
+        nameserver.over_tcp = over_tcp;
     }
     found
 }
@@ -97,6 +104,13 @@ mod tests {
                     options edns0 trust-ad\nnameserver fe80::1%eth0\nnameserver 10.0.0.2\nnameserver 10.0.0.9\n";
         assert_eq!(shown(text), ["10.0.0.2", "2001:db8::53", "fe80::1%eth0"]);
         assert_eq!(shown("nameserver 127.0.0.53\r\noptions edns0\r\n"), ["127.0.0.53"]);
+    }
+
+    #[test]
+    fn an_option_asks_for_tcp_alone() {
+        let over_tcp = |text: &str| parse(text.as_bytes()).iter().all(|nameserver| nameserver.over_tcp);
+        assert!(over_tcp("nameserver 10.0.0.2\noptions edns0 use-vc\nnameserver 10.0.0.3"));
+        assert!(!over_tcp("nameserver 10.0.0.2\noptions edns0 # use-vcr\nsearch use-vc"));
     }
 
     #[test]

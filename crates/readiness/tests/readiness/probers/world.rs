@@ -170,7 +170,7 @@ impl World {
     /// Returns the records of the probers, as the next agent gets them.
     pub(crate) fn records(&self) -> Vec<ProberRecord> {
         let record = |prober: &Prober| {
-            let address = Ipv4Addr::new(10, 0, 0, prober.number).into();
+            let address = Ipv4Addr::new(10, 0, 0, prober.number).to_string();
             let (request, drainable) = (prober.request.to_owned(), prober.kind.sees_drains());
             Some(ProberRecord::new(address, request, drainable, prober.asked.as_ref()?, self.now()))
         };
