@@ -6,7 +6,6 @@
 // | `services` | the endpoints that a kube-proxy counts |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
-// | `budget` | what a drain budget costs API servers, by their audit logs, when every node is cordoned at once |
 // | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
 // | `isolated` | an API server cut off from etcd |
 // | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
@@ -23,7 +22,6 @@
 
 mod account;
 mod apiserver;
-mod budget;
 mod credentials;
 mod daemonset;
 mod distributions;

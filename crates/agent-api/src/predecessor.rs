@@ -1,12 +1,15 @@
 //! What an agent takes over from an earlier one of its node: from the status of one that runs, or from the file of one
 //! that crashed, which is its status without probers.
 
-use crate::status::{FACTS_FORMAT, Status};
+use crate::drain::ServiceStatus;
+use crate::status::FACTS_FORMAT;
 use nodegate_readiness::moment::since_epoch;
 use nodegate_readiness::probers::{LISTENS_AT_MOST, MOST_BETWEEN, ProberRecord};
 use nodegate_readiness::reason::clean;
-use nodegate_readiness::{Age, LastFacts, Node, NodeFacts, PendingNotReady};
+use nodegate_readiness::{Age, LastFacts, Node, PendingNotReady};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
 /// The largest correction of a clock that is accepted. A date further ahead means that the writer or the
@@ -18,7 +21,7 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 pub struct Predecessor {
     /// Its last known facts.
     pub facts: Option<LastFacts>,
-    /// Why its facts are not taken over, for the log.
+    /// The items that are not taken over, for the log.
     pub left: Option<String>,
     /// True if they were fresh when it answered.
     pub is_fresh: bool,
@@ -35,59 +38,81 @@ pub struct Predecessor {
     pub not_ready_pending: Option<PendingNotReady>,
 }
 
-/// The items that only the next agent reads.
-#[derive(Deserialize)]
-struct Facts {
-    facts: Option<NodeFacts>,
-    /// The time to which the ages in a file refer.
-    written_at_unix_ms: Option<u64>,
-}
+/// The most probers that are taken over.
+const MAX_PROBERS: usize = 512;
 
 impl Predecessor {
-    /// Parses the JSON of a status or a file about the node with this name. The error is that it is about another one,
-    /// or not what an agent writes.
+    /// Parses the JSON of a status or a file about the node with this name. Each item is taken or left by itself. The
+    /// error is that it is about another node, or not what an agent writes.
     pub fn parse(json: &[u8], node: &str, wall: SystemTime) -> Result<Self, String> {
-        let status: Status = serde_json::from_slice(json).map_err(|error| foreign(&error))?;
-        if let Some(other) = status.node.as_ref().filter(|name| *name != node) {
-            return Err(format!("it is about the node {:?}", clean(other.clone())));
+        let json = serde_json::from_slice(json).map_err(|error| foreign(&error))?;
+        let mut status = Items { json: Value::Object(json), left: Vec::new() };
+        if let Some(other) = status.take::<String>("/node").filter(|name| name != node) {
+            return Err(format!("it is about the node {:?}", clean(other)));
         }
-        let facts = last_facts(&status, json, wall);
+        let facts = status.last_facts(wall);
+        status.left.extend(facts.as_ref().err().cloned());
+        let written = status.json.pointer("/probers").and_then(Value::as_array).cloned().unwrap_or_default();
+        let records = written.iter().take(MAX_PROBERS).filter_map(|prober| ProberRecord::deserialize(prober).ok());
+        let possible: Vec<_> = records.filter(is_possible).collect();
+        let odd = written.len() - possible.len();
+        if odd > 0 {
+            status.left.push(format!("{odd} of {} probers", written.len()));
+        }
         // In its first minutes an agent may not know yet whether a prober is regular.
-        let listened = Duration::from_millis(status.drain.listening_ms);
-        let knew_all = listened >= LISTENS_AT_MOST && status.probers.iter().all(is_possible);
-        let is_regular = |prober: &ProberRecord| is_possible(prober) && prober.standing.is_waited_for();
+        let listened = status.take("/drain/listening_ms").map(Duration::from_millis);
+        let is_regular = |prober: &ProberRecord| prober.standing.is_waited_for();
         Ok(Self {
-            left: facts.as_ref().err().cloned(),
-            is_fresh: facts.is_ok() && !status.cache.stale,
+            is_fresh: facts.as_ref().is_ok_and(Option::is_some) && status.take("/cache/stale") == Some(false),
             has_just_answered: false,
             facts: facts.unwrap_or_default(),
-            probers: status.probers.into_iter().filter(is_regular).collect(),
-            listened: knew_all.then_some(listened),
-            balancers: status.drain.balancers,
-            not_ready_pending: status.not_ready_pending,
+            probers: possible.into_iter().filter(is_regular).collect(),
+            listened: listened.filter(|listened| odd == 0 && *listened >= LISTENS_AT_MOST),
+            balancers: status.take("/drain/balancers").unwrap_or_default(),
+            not_ready_pending: status.take("/not_ready_pending"),
+            left: Some(status.left.join("; ")).filter(|left| !left.is_empty()),
         })
     }
 }
 
-/// Returns the facts in a status, if it has any.
-fn last_facts(status: &Status, json: &[u8], wall: SystemTime) -> Result<Option<LastFacts>, String> {
-    let format = status.facts_format;
-    if format != FACTS_FORMAT {
-        return Err(format!("its facts are in form {format}, and this version reads form {FACTS_FORMAT}"));
+/// The items of a status, and those that can't be read.
+struct Items {
+    json: Value,
+    left: Vec<String>,
+}
+
+impl Items {
+    /// Reads the item at a JSON pointer, if it is there.
+    fn take<T: DeserializeOwned>(&mut self, pointer: &str) -> Option<T> {
+        let item = self.json.pointer(pointer).filter(|item| !item.is_null())?;
+        let read = T::deserialize(item);
+        if read.is_err() {
+            self.left.push(format!("its {}", pointer.trim_start_matches('/')));
+        }
+        read.ok()
     }
-    let Facts { facts, written_at_unix_ms } =
-        serde_json::from_slice(json).map_err(|error| format!("its facts: {}", foreign(&error)))?;
-    let since = written_at_unix_ms.map_or(Ok(Duration::ZERO), |written| elapsed(written, wall))?;
-    let node = match status.node_exists {
-        Some(true) => facts.map(Node::Present),
-        Some(false) => Some(Node::Absent),
-        None => None,
-    };
-    Ok(node.zip(status.cache.age_ms).map(|(node, age)| LastFacts {
-        node,
-        age: Duration::from_millis(age).saturating_add(since),
-        services: status.services.iter().map(|one| (one.service.clone(), one.local_endpoints)).collect(),
-    }))
+
+    /// Returns the facts, if it has any.
+    fn last_facts(&mut self, wall: SystemTime) -> Result<Option<LastFacts>, String> {
+        let format: u32 = self.take("/facts_format").unwrap_or_default();
+        if format != FACTS_FORMAT {
+            return Err(format!("its facts are in form {format}, and this version reads form {FACTS_FORMAT}"));
+        }
+        // The ages in a file refer to this time.
+        let written = self.take("/written_at_unix_ms");
+        let since = written.map_or(Ok(Duration::ZERO), |written| elapsed(written, wall))?;
+        let node = match self.take("/node_exists") {
+            Some(true) => self.take("/facts").map(Node::Present),
+            Some(false) => Some(Node::Absent),
+            None => None,
+        };
+        let services: Vec<ServiceStatus> = self.take("/services").unwrap_or_default();
+        Ok(node.zip(self.take("/cache/age_ms")).map(|(node, age)| LastFacts {
+            node,
+            age: Duration::from_millis(age).saturating_add(since),
+            services: services.into_iter().map(|one| (one.service, one.local_endpoints)).collect(),
+        }))
+    }
 }
 
 /// Returns where a text stops being a status. The parser's message could be as long as the text that it read.

@@ -344,7 +344,7 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
         assert_eq!(shown, ("lb".to_owned(), 124, Some(1000), 4, true), "{size} {at_random}");
         // A successor takes it over, unless the name means another client there.
         let status =
-            json!({"node": "n1", "probers": desk.records(124_000), "drain": {"listening_ms": 124_000}});
+            serde_json::json!({"node": "n1", "probers": desk.records(124_000), "drain": {"listening_ms": 124_000}});
         let bytes = serde_json::to_vec(&status).unwrap();
         for (balancers, taken) in
             [("lb=10.0.0.0/24", 1), ("lb=10.3.0.0/24", 1), ("", 0), ("b=10.0.0.0/24", 0)]

@@ -1,29 +1,29 @@
 //! Tests of the probers that an agent takes over from the previous one.
 
 use super::world::{World, balancer};
-use nodegate_agent_api::{DrainStatus, Predecessor, ProberRecord, Status};
-use nodegate_readiness::Moment;
+use nodegate_agent_api::Predecessor;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{ProbeHistory, Standing};
+use nodegate_readiness::Moment;
+use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// Returns the status of an agent that has listened for `seconds`.
-fn said(seconds: u64) -> Status {
+fn said(seconds: u64) -> Value {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.pass_seconds(seconds);
     let now = Moment::from_start(Duration::from_millis(world.now_ms));
     let listening_ms = millis(now.since(world.listening_since()));
-    let drain = DrainStatus { listening_ms, ..DrainStatus::default() };
-    Status { probers: world.records(), drain, ..Status::default() }
+    json!({"node": "n1", "probers": world.records(), "drain": {"listening_ms": listening_ms}})
 }
 
-fn parse(said: &Status) -> Predecessor {
-    Predecessor::parse(&serde_json::to_vec(said).unwrap(), "n1", SystemTime::UNIX_EPOCH).unwrap()
+fn parse(said: &Value) -> Result<Predecessor, String> {
+    Predecessor::parse(said.to_string().as_bytes(), "n1", SystemTime::UNIX_EPOCH)
 }
 
 #[test]
 fn those_that_go_on_asking_are_taken_over_with_their_dates() {
-    let handover = parse(&said(600));
+    let handover = parse(&said(600)).unwrap();
     assert_eq!(handover.probers.len(), 2);
     assert!(handover.listened.unwrap() >= Duration::from_secs(599));
     let now = Moment::from_start(Duration::from_hours(24));
@@ -38,30 +38,47 @@ fn those_that_go_on_asking_are_taken_over_with_their_dates() {
 
 #[test]
 fn an_agent_that_has_not_listened_for_long_does_not_know_all() {
-    let handover = parse(&said(170));
+    let handover = parse(&said(170)).unwrap();
     assert_eq!((handover.probers.len(), handover.listened), (2, None));
-    let handover = parse(&said(60));
+    let handover = parse(&said(60)).unwrap();
     assert_eq!(handover.probers.len(), 1, "the other may be anybody");
 }
 
+/// Ten of twenty probers have a record that no agent writes.
 #[test]
-fn a_prober_whose_numbers_contradict_each_other_is_left() {
+fn each_record_is_taken_or_left_by_itself() {
     let good = said(600);
-    let odd: [fn(&mut ProberRecord); 7] = [
-        |prober| prober.last_ms = u64::MAX,
-        |prober| prober.regular_ms = Some(u64::MAX),
+    let odd: [fn(&mut Value); 10] = [
+        |prober| *prober = json!(17),
+        |prober| prober["address"] = json!("none"),
+        |prober| prober["last_ms"] = json!(-5),
+        |prober| prober["last_ms"] = json!(u64::MAX),
+        |prober| prober["regular_ms"] = json!(u64::MAX),
         // It has paused for 320 s.
-        |prober| prober.longest_interval_ms = Some(100_000),
-        |prober| prober.interval_ms = Some(u64::MAX),
-        |prober| prober.in_a_row = 1000,
-        |prober| prober.regular_ms = None,
-        |prober| prober.longest_interval_ms = None,
+        |prober| prober["longest_interval_ms"] = json!(100_000),
+        |prober| prober["interval_ms"] = json!(u64::MAX),
+        |prober| prober["in_a_row"] = json!(1000),
+        |prober| drop(prober.as_object_mut().unwrap().remove("regular_ms")),
+        |prober| drop(prober.as_object_mut().unwrap().remove("longest_interval_ms")),
     ];
+    let mut all = Vec::new();
     for change in odd {
-        let mut status = good.clone();
-        change(&mut status.probers[0]);
-        let found = parse(&status);
-        assert_eq!(found.probers, good.probers[1..]);
-        assert_eq!(found.listened, None, "it does not know the one that was left");
+        let mut prober = good["probers"][0].clone();
+        all.push(prober.clone());
+        change(&mut prober);
+        all.push(prober);
     }
+    let mut status = good.clone();
+    status["probers"] = all.into();
+    let found = parse(&status).unwrap();
+    assert_eq!((found.probers.len(), found.left.as_deref()), (10, Some("10 of 20 probers")));
+    assert_eq!(found.listened, None, "it does not know those that were left");
+    // More than an agent remembers.
+    status["probers"] = vec![good["probers"][0].clone(); 600].into();
+    assert_eq!(parse(&status).unwrap().probers.len(), 512);
+    let mut older = good.clone();
+    older.as_object_mut().unwrap().remove("drain");
+    assert!(parse(&older).unwrap().probers.is_empty());
+    let foreign = Predecessor::parse(b"<html>", "n1", SystemTime::UNIX_EPOCH).unwrap_err();
+    assert_eq!(foreign, "it is not what an agent writes (line 1, column 1)");
 }
