@@ -208,7 +208,7 @@ impl Findings {
         match drain.not_known_code.as_deref() {
             Some("no_probers") if !drain.cant_see_drains.is_empty() => {}
             Some("listening") => {
-                self.add("listening", name, "its agent does not know its load balancers yet")
+                self.add("listening", name, "its agent does not know its load balancers yet");
             }
             // The cache has a finding of its own.
             None | Some("stale") => {}
@@ -247,7 +247,7 @@ impl Findings {
             }
             Some(true) => {}
             Some(false) => {
-                self.add("gate_not_asked", GATE, "the API server does not ask it: evictions are not held")
+                self.add("gate_not_asked", GATE, "the API server does not ask it: evictions are not held");
             }
             None => {
                 let why = gate.error.as_deref().unwrap_or("its metrics do not say it");
