@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is twice what
-/// the last check took. A frozen API server accepts connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s,
-/// and then answers a consistent list from etcd.
+/// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is at least twice
+/// what the last check took. A frozen API server accepts connections and never answers, and another one may. One whose
+/// cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 /// The time that the rest of a list may take.
