@@ -353,6 +353,11 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
             after.probers.settings.balancers = balancers.parse().unwrap();
             let before = Predecessor::parse(&bytes, "n1", SystemTime::UNIX_EPOCH).unwrap();
             assert_eq!(after.probers.take_over(&before, &after.board, at(2)), taken, "{balancers}");
+            assert_eq!(
+                after.listening_ms(2) > 100_000,
+                taken == 1,
+                "{balancers}: it does not know who was lost"
+            );
         }
     }
 }

@@ -50,7 +50,7 @@ fn each_record_is_taken_or_left_by_itself() {
     let good = said(600);
     let odd: [fn(&mut Value); 10] = [
         |prober| *prober = json!(17),
-        |prober| prober["address"] = json!("none"),
+        |prober| prober["address"] = json!(10),
         |prober| prober["last_ms"] = json!(-5),
         |prober| prober["last_ms"] = json!(u64::MAX),
         |prober| prober["regular_ms"] = json!(u64::MAX),
