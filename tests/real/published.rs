@@ -118,8 +118,11 @@ fn ingress(cluster: &RealCluster) -> Value {
 fn application(cluster: &RealCluster) -> Haproxy {
     let file = cluster.files.path().join("application.cfg");
     let answer = "http-request return status 200 content-type text/plain string application";
+    let socket = cluster.files.path().join("nodegate.sock");
     let text = format!(
-        "defaults\n  mode http\n  timeout client 5s\nfrontend all\n  bind {REAL_NODE_IP}:{APPLICATION}\n  {answer}\n"
+        "global\n  stats socket {}\ndefaults\n  mode http\n  timeout client 5s\n\
+         frontend all\n  bind {REAL_NODE_IP}:{APPLICATION}\n  {answer}\n",
+        socket.display()
     );
     fs::write(&file, text).unwrap();
     Haproxy::start(&file)

@@ -53,7 +53,8 @@ impl Predecessor {
         let facts = status.last_facts(wall);
         status.left.extend(facts.as_ref().err().cloned());
         let written = status.json.pointer("/probers").and_then(Value::as_array).cloned().unwrap_or_default();
-        let records = written.iter().take(MAX_PROBERS).filter_map(|prober| ProberRecord::deserialize(prober).ok());
+        let records =
+            written.iter().take(MAX_PROBERS).filter_map(|prober| ProberRecord::deserialize(prober).ok());
         let possible: Vec<_> = records.filter(is_possible).collect();
         let odd = written.len() - possible.len();
         if odd > 0 {
@@ -87,7 +88,7 @@ impl Items {
         let item = self.json.pointer(pointer).filter(|item| !item.is_null())?;
         let read = T::deserialize(item);
         if read.is_err() {
-            self.left.push(format!("its {}", pointer.trim_start_matches('/')));
+            self.left.push(format!("{}: not what an agent writes", pointer.trim_start_matches('/')));
         }
         read.ok()
     }
@@ -96,7 +97,9 @@ impl Items {
     fn last_facts(&mut self, wall: SystemTime) -> Result<Option<LastFacts>, String> {
         let format: u32 = self.take("/facts_format").unwrap_or_default();
         if format != FACTS_FORMAT {
-            return Err(format!("its facts are in form {format}, and this version reads form {FACTS_FORMAT}"));
+            return Err(format!(
+                "its facts are in form {format}, and this version reads form {FACTS_FORMAT}"
+            ));
         }
         // The ages in a file refer to this time.
         let written = self.take("/written_at_unix_ms");

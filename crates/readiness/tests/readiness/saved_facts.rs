@@ -137,12 +137,15 @@ fn a_malformed_file_is_refused_and_so_are_facts_of_another_form() {
     let other = format!("its facts are in form 3, and this version reads form {FACTS_FORMAT}");
     for (key, value, why) in [
         ("facts_format", json!(3), other.as_str()),
-        ("facts", json!({"taints": 7}), "its facts: it is not what an agent writes"),
+        ("facts", json!({"taints": 7}), "facts: not what an agent writes"),
         ("written_at_unix_ms", at(day + 125), "it was written 2 h in the future"),
     ] {
         let found = read(&with(key, value), 0).unwrap();
         assert!(found.facts.is_none() && found.left.as_ref().unwrap().starts_with(why), "{:?}", found.left);
     }
+    let found = read(&with("services", json!("x")), 0).unwrap();
+    assert!(found.facts.is_some(), "each item is left by itself");
+    assert_eq!(found.left.as_deref(), Some("services: not what an agent writes"));
     let said = read(&with("node", json!("n2")), 0).unwrap_err();
     assert_eq!(said, "it is about the node \"n2\"");
     for garbage in ["", "{", "[]", "7", "null", "\u{0}"] {

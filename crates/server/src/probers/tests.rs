@@ -343,8 +343,8 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
             (record.who(), record.asked, record.longest_interval_ms, record.in_a_row, record.is_waited_for());
         assert_eq!(shown, ("lb".to_owned(), 124, Some(1000), 4, true), "{size} {at_random}");
         // A successor takes it over, unless the name means another client there.
-        let status =
-            serde_json::json!({"node": "n1", "probers": desk.records(124_000), "drain": {"listening_ms": 124_000}});
+        let (probers, drain) = (desk.records(124_000), serde_json::json!({"listening_ms": 124_000}));
+        let status = serde_json::json!({"node": "n1", "probers": probers, "drain": drain});
         let bytes = serde_json::to_vec(&status).unwrap();
         for (balancers, taken) in
             [("lb=10.0.0.0/24", 1), ("lb=10.3.0.0/24", 1), ("", 0), ("b=10.0.0.0/24", 0)]
@@ -353,11 +353,6 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
             after.probers.settings.balancers = balancers.parse().unwrap();
             let before = Predecessor::parse(&bytes, "n1", SystemTime::UNIX_EPOCH).unwrap();
             assert_eq!(after.probers.take_over(&before, &after.board, at(2)), taken, "{balancers}");
-            assert_eq!(
-                after.listening_ms(2) > 100_000,
-                taken == 1,
-                "{balancers}: it does not know who was lost"
-            );
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::world::{World, balancer};
 use nodegate_agent_api::Predecessor;
+use nodegate_readiness::Moment;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{ProbeHistory, Standing};
-use nodegate_readiness::Moment;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
