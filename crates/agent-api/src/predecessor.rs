@@ -95,7 +95,7 @@ impl Items {
 
     /// Returns the facts, if it has any.
     fn last_facts(&mut self, wall: SystemTime) -> Result<Option<LastFacts>, String> {
-        let format: u32 = self.take("/facts_format").unwrap_or_default();
+        let Some(format) = self.take::<u32>("/facts_format") else { return Ok(None) };
         if format != FACTS_FORMAT {
             return Err(format!(
                 "its facts are in form {format}, and this version reads form {FACTS_FORMAT}"
