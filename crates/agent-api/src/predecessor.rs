@@ -62,7 +62,7 @@ impl Predecessor {
         }
         // In its first minutes an agent may not know yet whether a prober is regular.
         let listened = status.take("/drain/listening_ms").map(Duration::from_millis);
-        let is_regular = |prober: &ProberRecord| prober.standing.is_waited_for();
+        let is_regular = |prober: &ProberRecord| listened.is_some() && prober.standing.is_waited_for();
         Ok(Self {
             is_fresh: facts.as_ref().is_ok_and(Option::is_some) && status.take("/cache/stale") == Some(false),
             has_just_answered: false,
