@@ -83,14 +83,10 @@ async fn ask(targets: &[SocketAddr], node: &str) -> Result<Option<Predecessor>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_agent_api::Status;
     use nodegate_testbed::stub::{StubServer, hang};
 
-    /// Returns the answer of an agent of this node.
-    fn agent(node: &str) -> StubServer {
-        let status = Status { node: Some(node.to_owned()), ..Status::default() };
-        StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", serde_json::to_string(&status).unwrap()))
-    }
+    const HERE: &str =
+        r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
 
     fn ask(addresses: &[SocketAddr]) -> Result<Option<Predecessor>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -104,12 +100,12 @@ mod tests {
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
             ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "HTTP 404"),
             ("HTTP/1.1 200 OK\r\n\r\n<html>", "it is not what an agent writes"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n2\"}", "about the node \"n2\""),
         ] {
             let server = StubServer::saying(answer);
             let error = ask(&[server.address()]).unwrap_err();
             assert!(error.contains(why) && error.contains(&server.address().to_string()), "{error}");
         }
-        assert!(ask(&[agent("n2").address()]).unwrap_err().contains("about the node \"n2\""));
         let error = ask(&[StubServer::start(hang).address()]).unwrap_err();
         assert!(error.contains("within 1s"), "{error}");
     }
@@ -121,7 +117,8 @@ mod tests {
         let silent = StubServer::saying("").address();
         assert!(ask(&[no_agent, free]).unwrap_err().contains("HTTP 404"));
         assert!(ask(&[free, no_agent, silent]).unwrap_err().contains("HTTP 404"));
-        assert!(ask(&[no_agent, agent("n1").address()]).unwrap().is_some());
+        let agent = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{HERE}"));
+        assert!(ask(&[no_agent, agent.address()]).unwrap().is_some());
     }
 
     #[test]
@@ -137,8 +134,8 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(ask(&[free]), Ok(None));
         assert_eq!(ask(&[]), Ok(None));
-        let server = agent("n1");
+        let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{HERE}"));
         assert_eq!(ask(&[free, server.address()]), ask(&[server.address()]));
-        assert!(ask(&[server.address()]).unwrap().is_some());
+        assert!(ask(&[server.address()]).unwrap().unwrap().is_fresh);
     }
 }

@@ -115,5 +115,7 @@ mod tests {
         let json = std::fs::read(file.path()).unwrap();
         let last = Predecessor::parse(&json, "n1", wall(62)).unwrap().facts.unwrap();
         assert_eq!((last.node.exists(), last.age), (Some(true), Duration::from_secs(61)));
+        std::fs::write(file.path(), "{").unwrap();
+        file.read("n1").unwrap_err();
     }
 }

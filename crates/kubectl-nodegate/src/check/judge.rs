@@ -265,7 +265,7 @@ impl Findings {
         let regular = probers.filter(|prober| prober.standing.is_waited_for());
         let requests: BTreeSet<&str> = regular.map(|prober| prober.request.as_str()).collect();
         for service in services {
-            if requests.iter().any(|request| request.contains(&service.name)) {
+            if requests.iter().any(|request| asks_about(request, &service.name)) {
                 continue;
             }
             let (name, about) = (&service.name, format!("Service {}", service.name));
@@ -306,6 +306,30 @@ impl Findings {
             let left: Vec<&str> = all.filter(|node| !nodes.contains(node)).take(8).collect();
             let not = if left.is_empty() { String::new() } else { format!("; not on {}", left.join(", ")) };
             self.add("load_balancer", who, format!("asks {request} at least every {}{not}", Age(*interval)));
+        }
+    }
+}
+
+/// Returns true if a probe request is about the Service `<namespace>/<name>`: by its path, or by a check of it.
+fn asks_about(request: &str, service: &str) -> bool {
+    request.split(['?', '&', '=', ',', ':']).any(|word| word.trim_start_matches("/services/") == service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_about_the_service_that_it_names_in_full() {
+        for request in
+            ["/services/shop/web", "/services/shop/web?a", "/health?check=node_ready,service:shop/web"]
+        {
+            assert!(asks_about(request, "shop/web"), "{request}");
+        }
+        for request in
+            ["/services/shop/web2", "/services/eshop/web", "/health?check=service:shop/webs", "/health"]
+        {
+            assert!(!asks_about(request, "shop/web"), "{request}");
         }
     }
 }

@@ -27,11 +27,13 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
     if node.unschedulable {
         return Err(Error::failed(format!("{name} is cordoned already; nothing was done to it")));
     }
+    let refused = |why: &str| format!("{name}: {why}; nothing was done to it");
+    let found = preflight::check(agents, Goal::Acknowledged, 0, node).await;
+    let warnings = found.map_err(|error| Error { why: refused(&error.why), ..error })?.warnings;
     // The traffic of the only node that gets any would have nowhere to go.
-    preflight::check(agents, Goal::Acknowledged, 1, node).await.map_err(|error| {
-        let why = error.why.replace("--min-ready=1", "and a rehearsal needs one for the traffic");
-        Error { why: format!("{name}: {why}; nothing was done to it"), ..error }
-    })?;
+    if let Some(warning) = warnings.first() {
+        return Err(Error::failed(refused(warning)));
+    }
     let steps = Steps::begin(name);
     let cordoned = agents.cluster.set_unschedulable(name, true).await;
     if let Err(error) = cordoned

@@ -221,7 +221,9 @@ fn a_rehearsal_evicts_nothing_and_leaves_the_node_as_it_was() {
     assert!(lab.sim.get("pods", "default", "app").is_some());
     lab.sim.cordon("worker-2");
     let last = lab.run(&["check", "worker-1", "--rehearse"]);
-    assert!(last.code == Some(1) && last.err.contains("refused: 0 other nodes are Ready"), "{last:#?}");
+    let refused =
+        "worker-1: no other node is Ready: it is the last one that gets new traffic; nothing was done to it";
+    assert!(last.code == Some(1) && last.err.contains(refused), "{last:#?}");
     let cordoned = lab.run(&["check", "worker-2", "--rehearse"]);
     assert!(
         cordoned.code == Some(1) && cordoned.err.contains("worker-2 is cordoned already"),
