@@ -86,7 +86,7 @@ impl Block {
 }
 
 /// Returns true if the text matches; `…` matches any text, also line breaks.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
     let (pattern, text) = (lines(pattern), lines(text));
     let mut parts = pattern.split('…');

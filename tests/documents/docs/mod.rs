@@ -2,7 +2,7 @@
 //! checks and metrics of the programs.
 
 mod checks;
-mod commands;
+pub(crate) mod commands;
 mod configurations;
 mod links;
 pub(crate) mod metrics;
