@@ -92,11 +92,10 @@ impl Reader {
         });
         let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
-        status.hint = status.port_taken.as_deref().map(|what| hints::port_taken(what).into());
+        let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
         let excluded =
             || hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node);
-        status.hint =
-            status.hint.take().or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
+        status.hint = taken.or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
         let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
         status.services = statuses;
         status.probers = records;
