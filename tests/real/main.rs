@@ -6,6 +6,7 @@
 // | `services` | the endpoints that a kube-proxy counts |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
+// | `budget` | the API server's load when all nodes are cordoned at once (`--max-drained`), and none; flips |
 // | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
 // | `isolated` | an API server cut off from etcd |
 // | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
@@ -22,6 +23,7 @@
 
 mod account;
 mod apiserver;
+mod budget;
 mod credentials;
 mod daemonset;
 mod distributions;
