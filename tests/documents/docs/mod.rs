@@ -9,3 +9,4 @@ pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
 mod settings;
+mod steps;

@@ -110,6 +110,8 @@ pub(crate) fn program() -> Command {
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR", "HTTPS_PROXY", "https_proxy"] {
         command.env_remove(name);
     }
+    // kubectl would make that home for its cache.
+    command.env("KUBECACHEDIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kubectl"));
     command.env("HOME", "/nonexistent").stdin(Stdio::null());
     command
 }

@@ -359,3 +359,45 @@ async fn the_haproxy_in_use_gets_the_services() {
     let (template, written) = (debian.read(&format!("{OWN}.TEMPLATE")), debian.read(OWN));
     assert!(written.starts_with(&template) && written.contains("nodegate_default_web"), "{written}");
 }
+
+/// Boots a Debian on which both units are installed and the first is enabled, with these settings and without a kubeconfig, and
+/// returns its state at the end of the boot.
+fn state_after_boot(settings: &str) -> String {
+    let (root, over) = (programs::debian(), tempfile::tempdir().unwrap());
+    let write = |path: &str, text: &str| {
+        let file = over.path().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    for unit in [PROGRAM, HAPROXY] {
+        let text = std::fs::read_to_string(format!("{ROOT}/packaging/systemd/{unit}.service")).unwrap();
+        write(&format!("etc/systemd/system/{unit}.service"), &text);
+    }
+    for (file, line) in [("etc/passwd", "x:990:990::/:/bin/false"), ("etc/group", "x:990:")] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        write(file, &format!("{text}{PROGRAM}:{line}\n"));
+    }
+    write("etc/nodegate-haproxy/haproxy.cfg.TEMPLATE", "global\n  maxconn 100\n");
+    write("etc/default/nodegate-haproxy", settings);
+    let wants = over.path().join("etc/systemd/system/multi-user.target.wants");
+    std::fs::create_dir_all(&wants).unwrap();
+    std::os::unix::fs::symlink(format!("../{PROGRAM}.service"), wants.join(format!("{PROGRAM}.service")))
+        .unwrap();
+    std::fs::create_dir_all(over.path().join("usr/bin")).unwrap();
+    std::fs::copy(program(), over.path().join("usr/bin").join(PROGRAM)).unwrap();
+    let debian = Debian::boot(&root, Some(over.path()));
+    debian.run("timeout 300 systemctl is-system-running --wait || true")
+}
+
+#[test]
+fn a_boot_without_a_kubeconfig_ends() {
+    let listen = format!("NODEGATE_HAPROXY_LISTEN={ADDRESS}:{}\n", ports::free());
+    assert_eq!(state_after_boot(&listen), "running\n");
+}
+
+/// HAProxy's unit waits for a file that nothing writes.
+#[test]
+#[ignore = "a minute; make release-test"]
+fn a_boot_ends_although_a_setting_is_wrong() {
+    assert_eq!(state_after_boot("NODEGATE_HAPROXY_CHECK=sometimes\n"), "degraded\n");
+}
