@@ -128,3 +128,34 @@ fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
     let strict = scenario.agent(&[FAST, "--on-unknown=not-ready"]);
     assert_eq!(strict.metric("nodegate_kubelet_unreachable"), Some(0.0));
 }
+
+/// Plays kube-proxy with a node port that is the agent's: it takes the traffic before any program gets it, also that
+/// of the node itself.
+#[test]
+fn another_program_behind_the_agents_port_is_named_while_it_answers() {
+    const TAKEN: &str = "another program answers at this node's own address and port";
+    let scenario = Scenario::start();
+    let _application = listen("127.0.0.1", 8080, answer("200 OK", "hello"));
+    let rule = |act: &str| {
+        let matched = "OUTPUT -d 10.77.0.2 -p tcp --dport 25001 -j REDIRECT --to-ports 8080";
+        scenario.net.node(&format!("iptables -t nat {act} {matched}"));
+    };
+    rule("-A");
+    let agent = scenario.agent(&["--listen-address=::", "--listen-port=25001"]);
+    until("the other program to be named", || (agent.logged(TAKEN) > 0).then_some(()));
+    let status = || {
+        agent.next_rendering();
+        agent.get("/status.json").json()
+    };
+    let taken = status();
+    assert_eq!(taken["port_taken"], "10.77.0.2:25001: HTTP 200", "{taken}");
+    assert!(taken["hint"].as_str().unwrap().contains("(10.77.0.2:25001: HTTP 200)"), "{taken}");
+    assert_eq!(agent.metric("nodegate_port_taken"), Some(1.0));
+    rule("-D");
+    until("the agent to answer itself", || {
+        (agent.logged("the agent answers at the node's own address again") > 0).then_some(())
+    });
+    let own = status();
+    assert_eq!((own.get("port_taken"), &own["probers"]), (None, &json!([])), "{own}");
+    assert_eq!(agent.metric("nodegate_port_taken"), Some(0.0));
+}

@@ -40,6 +40,9 @@ pub struct Status {
     /// A hint on a setting or a label that the operator may want to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Cow<'static, str>>,
+    /// The answer of another program at the node's own address and port, with that address; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_taken: Option<String>,
     /// The error in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
@@ -122,6 +125,9 @@ pub struct CheckStatus {
     /// True if it passes; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
+    /// True if that may be a guess, because the cache is stale.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
     /// Its own verdict; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -178,6 +184,7 @@ impl Status {
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
             hint: None,
+            port_taken: None,
             error: (!configured).then_some(Cow::Borrowed(NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
@@ -232,6 +239,7 @@ impl CheckStatus {
             default: board.default_checks().any(|default| default == id),
             active,
             passed: active.then_some(report.outcome.passed()),
+            stale: active && report.stale,
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
             last_reason: board.last_reasons.get(&id).cloned(),

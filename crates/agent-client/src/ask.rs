@@ -7,12 +7,11 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use nodegate_agent_api::{DRAIN_PATH, DrainSummary, STATUS_PATH, Status, WaitReply};
-use nodegate_program::sanitize;
+use nodegate_program::{last_cause, os_words, sanitize};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error as StdError;
 use std::io;
-use std::iter::successors;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -29,7 +28,7 @@ pub enum AskError {
     #[error("could not look the name up: {0}")]
     Lookup(String),
     /// The TCP connection could not be opened.
-    #[error("could not connect: {0}")]
+    #[error("could not connect: {}{}", os_words(.0), if_refused(.0))]
     Connect(io::Error),
     /// The peer accepted the connection and closed it.
     #[error("the connection was closed without an answer; perhaps --allow-from does not name this machine")]
@@ -73,6 +72,14 @@ impl AskError {
     }
 }
 
+fn if_refused(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::ConnectionRefused {
+        "; does an agent run there, on this port?"
+    } else {
+        ""
+    }
+}
+
 fn hint(path: &str, code: u16) -> &'static str {
     if code == 404 && path == STATUS_PATH { "; an agent with --metrics-addr answers there" } else { "" }
 }
@@ -89,6 +96,11 @@ pub struct AgentReply {
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
 pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
+    get_at_most(addresses, path, MOST).await
+}
+
+/// Gets a path like [`get`], with a body of at most so many bytes.
+pub async fn get_at_most(addresses: &[SocketAddr], path: &str, most: usize) -> Result<AgentReply, AskError> {
     let stream = TcpStream::connect(addresses).await.map_err(AskError::Connect)?;
     let address = stream.peer_addr().map_err(AskError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
@@ -104,7 +116,7 @@ pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, Ask
             .map_err(|error| AskError::Broken(error.to_string()))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| cut(&*error))?;
+        let body = Limited::new(answer.into_body(), most).collect().await.map_err(|error| cut(&*error))?;
         Ok(AgentReply { status, body: body.to_bytes() })
     };
     // Dropping both closes the connection.
@@ -127,15 +139,11 @@ fn broken(error: &hyper::Error) -> AskError {
     if was_reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
         return AskError::Closed;
     }
-    AskError::Broken(innermost(error))
+    AskError::Broken(last_cause(error))
 }
 
 fn cut(error: &(dyn StdError + 'static)) -> AskError {
-    if error.is::<LengthLimitError>() { AskError::TooLong } else { AskError::Broken(innermost(error)) }
-}
-
-fn innermost(error: &(dyn StdError + 'static)) -> String {
-    successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
+    if error.is::<LengthLimitError>() { AskError::TooLong } else { AskError::Broken(last_cause(error)) }
 }
 
 /// The answer of an agent to `/status.json`.

@@ -27,6 +27,14 @@ pub fn kubelet_unreachable(reason: &Reason) -> String {
     )
 }
 
+/// Explains that another program answers at this address, in this way.
+pub fn port_taken(answer: &str) -> String {
+    format!(
+        "another program answers at the node's own address and port ({answer}), so load balancers may get its answer: \
+         is it a Service's node port, or a rule of a firewall?"
+    )
+}
+
 /// Returns what an operator should know of the delay of a shutdown, given the time that the slowest load balancer needs;
 /// `None` if nothing is wrong.
 pub fn shutdown_delay(host: HostSignals, needs_ms: Option<u64>) -> Option<String> {

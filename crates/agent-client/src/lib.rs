@@ -15,7 +15,9 @@ pub mod sentence;
 mod text;
 mod wait;
 
-pub use ask::{AgentReply, Answered, AskError, MOST, ask, ask_drain, get, parse_status, parse_wait, refusal};
+pub use ask::{
+    AgentReply, Answered, AskError, MOST, ask, ask_drain, get, get_at_most, parse_status, parse_wait, refusal,
+};
 pub use console::Console;
 pub use hook_recipe::hook_recipe;
 pub use identity::{NodeIdentity, WrongAgent, agent_addresses};

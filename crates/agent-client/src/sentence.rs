@@ -1,6 +1,6 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
-use nodegate_agent_api::{ServiceStatus, Status};
+use nodegate_agent_api::{CheckStatus, ServiceStatus, Status};
 use nodegate_program::sanitize_short;
 use nodegate_readiness::answer::{CheckBody, HealthBody};
 use nodegate_readiness::check::NODE_READY;
@@ -103,13 +103,19 @@ pub fn why(status: &Status) -> String {
         (Some(verdict), None) => return verdict.title().to_owned(),
         (Some(verdict), Some(reason)) => (verdict, reason),
     };
-    let mut failed = status.checks.iter().filter(|check| check.default && check.passed == Some(false));
-    let decides = failed.find(|check| check.reason.as_ref() == Some(reason));
-    match decides {
-        Some(check) if check.name != NODE_READY => format!("{}: {}", check.name, explained(reason)),
-        _ if reason.as_str().is_empty() => verdict.title().to_owned(),
-        _ => explained(reason),
-    }
+    let failed = status.checks.iter().filter(|check| check.default && check.passed == Some(false));
+    let (decides, others): (Vec<_>, Vec<_>) = failed.partition(|check| check.reason.as_ref() == Some(reason));
+    let said = |check: &CheckStatus| {
+        let reason = check.reason.as_ref().map_or("fails".to_owned(), explained);
+        if check.name == NODE_READY { reason } else { format!("{}: {reason}", check.name) }
+    };
+    let first = match decides.first() {
+        Some(check) => said(check),
+        None if reason.as_str().is_empty() => verdict.title().to_owned(),
+        None => explained(reason),
+    };
+    let others = decides.iter().skip(1).chain(&others).map(|check| said(check));
+    std::iter::once(first).chain(others).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the reasons of all checks that fail, because the answer does not tell those that drain from those that fail.
@@ -159,6 +165,32 @@ pub fn caveat(status: &Status) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_check_that_fails_is_named_the_one_that_decides_first() {
+        let check = |name: &str, reason: &str| CheckStatus {
+            name: name.to_owned(),
+            default: true,
+            active: true,
+            passed: Some(false),
+            stale: false,
+            verdict: Some(Verdict::NotReady),
+            reason: Some(Reason::parse(reason)),
+            last_reason: None,
+            age_ms: None,
+            duration_ms: 0,
+        };
+        let status = |checks| Status {
+            verdict: Some(Verdict::NotReady),
+            reason: Some(Reason::parse("HTTP 500")),
+            checks,
+            ..Status::default()
+        };
+        let all =
+            vec![check("node_ready", "Unschedulable"), check("kubelet", "HTTP 500"), check("network", "DNS")];
+        assert_eq!(why(&status(all)), "kubelet: HTTP 500; cordoned (Unschedulable); network: DNS");
+        assert_eq!(why(&status(vec![check("kubelet", "HTTP 500")])), "kubelet: HTTP 500");
+    }
 
     #[test]
     fn reasons_are_explained() {

@@ -4,6 +4,7 @@
 use crate::agent_ports::{PortArgs, Ports};
 use crate::assembly::{AgentSettings, AssembledAgent, Environment};
 use crate::handover::{self, HostSources, StateFile, targets};
+use crate::own_port::OwnPort;
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::{LocalChecks, follow_host_directory};
 use nodegate_program::{Signals, start_thread};
@@ -45,6 +46,7 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     });
     let environment = Environment { local_checks, on_flip, ..Environment::default() };
     let background = runtime("background runtime")?;
+    let in_background = background.handle().clone();
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     start_background(background, tasks)?;
     if let Some(directory) = host_signals {
@@ -59,7 +61,10 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
             // No client has a connection yet.
             () = &mut shutdown => return Ok(()),
         }
+        let address = ports.address();
         let ports = open_ports(&agent, ports)?;
+        let (app, board, port) = (agent.app.clone(), agent.board.clone(), ports.http.local_addr().port());
+        in_background.spawn(OwnPort { app, board, address, port }.watch());
         if let Some(file) = state_file {
             handover::record(file, agent.board.clone(), agent.timeline, flips)
                 .map_err(starting("recorder"))?;
@@ -82,7 +87,7 @@ fn follow_host(directory: PathBuf, agent: &AssembledAgent) -> io::Result<()> {
 /// Opens the ports: from here on, probes get answers.
 fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, String> {
     let agent_check_port = settings.agent_check();
-    let ports = Ports::bind(settings).map_err(|error| error.to_string())?;
+    let ports = Ports::bind(settings)?;
     agent.open();
     tracing::info!(
         address = %ports.http.local_addr(),

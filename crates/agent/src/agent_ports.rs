@@ -1,7 +1,7 @@
 //! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
 use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, address, duration, number, shown};
-use nodegate_server::{App, BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
+use nodegate_server::{App, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -99,19 +99,31 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Binds all ports of the settings.
-    pub(crate) fn bind(settings: PortArgs) -> Result<Self, BindError> {
+    /// Binds all ports of the settings. The error names the flag.
+    pub(crate) fn bind(settings: PortArgs) -> Result<Self, String> {
         let limits = Limits { drain_timeout: settings.shutdown_grace, ..Limits::default() };
         let limits = limits.within_descriptors();
-        let bind = |address| bind(address, PortSharing::WithSuccessor);
+        let bind = |flag: &'static str| {
+            move |address| {
+                bind(address, PortSharing::WithSuccessor).map_err(|refused| match refused.error.kind() {
+                    io::ErrorKind::AddrNotAvailable if settings.metrics_addr != Some(address) => {
+                        format!("--listen-address ({LISTEN_ADDRESS}): {refused}")
+                    }
+                    _ => format!("{flag}: {refused}"),
+                })
+            }
+        };
         let own = |port| SocketAddr::new(settings.listen_address, port);
-        let agent_check = settings.agent_check().map(own).map(bind).transpose()?;
-        let metrics = settings.metrics_addr.map(bind).transpose()?;
+        let agent_check = settings.agent_check().map(own);
+        let agent_check =
+            agent_check.map(bind("--agent-check-port (NODEGATE_AGENT_CHECK_PORT)")).transpose()?;
+        let metrics = settings.metrics_addr;
+        let metrics = metrics.map(bind("--metrics-addr (NODEGATE_METRICS_ADDR)")).transpose()?;
         // With port 0 only the socket knows its number.
         let metrics_moved_to = metrics.as_ref().map(Listener::local_addr);
         // Last: the kernel gives the new connections of a shared port to the socket bound last, and if
         // another port is taken, this process exits.
-        let http = bind(own(settings.listen_port))?;
+        let http = bind("--listen-port (LISTEN_PORT)")(own(settings.listen_port))?;
         let allow_from = settings.allow_from.unwrap_or_default();
         let options = ServeOptions { allow_from, limits, ..ServeOptions::default() };
         Ok(Self { http, agent_check, metrics, options, metrics_moved_to })
@@ -166,10 +178,15 @@ mod tests {
                 metrics_addr,
                 shutdown_grace: Duration::ZERO,
             };
-            Ports::bind(settings).err().unwrap().address
+            Ports::bind(settings).err().unwrap()
         };
-        assert_eq!(refused(agent.port(), None), agent);
-        assert_eq!(refused(0, Some(metrics)), metrics);
-        assert_eq!(refused(0, None), http);
+        for (refused, flag, address) in [
+            (refused(agent.port(), None), "--agent-check-port (NODEGATE_AGENT_CHECK_PORT)", agent),
+            (refused(0, Some(metrics)), "--metrics-addr (NODEGATE_METRICS_ADDR)", metrics),
+            (refused(0, None), "--listen-port (LISTEN_PORT)", http),
+        ] {
+            let line = format!("{flag}: can't listen on {address}: another program has this port");
+            assert!(refused.starts_with(&line), "{refused}");
+        }
     }
 }

@@ -9,6 +9,7 @@ mod assembly;
 mod checks;
 mod fetch;
 mod handover;
+mod own_port;
 mod pod_addresses;
 mod rule_settings;
 mod status_command;

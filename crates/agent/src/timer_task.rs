@@ -76,7 +76,7 @@ fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
         };
         let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
         let trouble = board.trouble();
-        let error = trouble.as_deref().map(String::as_str);
+        let error = trouble.as_deref().map(tracing::field::display);
         tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
     };
     observe(episode, freshness.stale, now, warn, |stale_for_s| {

@@ -45,7 +45,7 @@ pub struct Listener {
 
 /// An address that could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("can't listen on {address}: {error}{hint}", hint = hint(.error))]
+#[error("can't listen on {address}: {}", why(.error))]
 pub struct BindError {
     /// The address that was refused.
     pub address: SocketAddr,
@@ -54,12 +54,18 @@ pub struct BindError {
     pub error: io::Error,
 }
 
-fn hint(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AddrInUse {
-        "; another program has this port, perhaps another nodegate: ss -ltnp names it. Stop it, or set another port"
-    } else {
-        ""
-    }
+fn why(error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program has this port, perhaps another nodegate: ss -ltnp names it. Stop it, or set another port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "no interface of this host has this address; ip address lists them"
+        }
+        io::ErrorKind::PermissionDenied => "it takes a port from 1024 on, or the capability NET_BIND_SERVICE",
+        _ => return error.to_string(),
+    };
+    why.to_owned()
 }
 
 /// Listens on `address`, or on all addresses of both families if it is unspecified IPv6 (only IPv4 on a host

@@ -12,7 +12,7 @@
 
 use crate::credentials::Credentials;
 use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
-use crate::resolve::resolve;
+use crate::resolve::{NotResolved, resolve};
 use crate::tls;
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, USER_AGENT};
@@ -79,17 +79,13 @@ impl ClientError {
 
 /// Reads the configuration: the in-cluster credentials first, then kubeconfigs.
 pub(crate) fn config() -> Result<Config, ClientError> {
-    let in_cluster = match Config::incluster() {
+    let not_in_cluster = match nodegate_kubeconfig::in_cluster() {
         Ok(config) => return Ok(config),
-        Err(error) => error,
+        Err(why) => why,
     };
     match nodegate_kubeconfig::find(None, None) {
         Ok(Some(found)) => Ok(found.config),
-        Ok(None) => {
-            let looked_for = nodegate_kubeconfig::looked_for();
-            let why = format!("not in a cluster ({in_cluster}), and no kubeconfig; looked for {looked_for}");
-            Err(ClientError(format!("no credentials: {why}")))
-        }
+        Ok(None) => Err(ClientError(nodegate_kubeconfig::no_credentials(&not_in_cluster))),
         Err(error) => Err(ClientError(error)),
     }
 }
@@ -234,11 +230,6 @@ fn resolve_name(name: Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<
         Ok(found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect::<Vec<_>>().into_iter())
     })
 }
-
-/// The error of a name without an address.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct NotResolved(pub(crate) String);
 
 pub(crate) type Tcp = HttpConnector<Resolver>;
 

@@ -138,7 +138,7 @@ mod tests {
         for (user, said) in [
             (
                 json!({"exec": {"command": "/nowhere/aws"}}),
-                "credential plugin /nowhere/aws: can't run it: No such file",
+                "credential plugin /nowhere/aws: there is no such program",
             ),
             (json!({"auth-provider": {"name": "oidc"}}), "ID token"),
             (json!({"token": "two\nlines"}), "the token is not text of one line"),

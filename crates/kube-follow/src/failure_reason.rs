@@ -2,15 +2,17 @@
 
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
+use crate::resolve::NotResolved;
 use crate::tls_refusal;
 use http::StatusCode;
+use hyper_util::client::legacy;
 use kube::core::Status;
 use kube::runtime::watcher;
-use nodegate_program::with_causes;
+use nodegate_program::{last_cause, sanitize_short, with_causes};
 use serde::Serialize;
 use std::error::Error as StdError;
-use std::fmt;
 use std::iter::successors;
+use std::{fmt, io};
 
 /// The reason why a session ended; also the values of a metric's label, as serde writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -93,7 +95,7 @@ impl FailureReason {
 }
 
 /// The maximum length of an error's text, in characters. A proxy may answer with a page.
-const MAX_DETAIL: usize = 500;
+const MAX_DETAIL: usize = 1000;
 
 /// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do; of an
 /// answer of the API server, its code and its own sentence.
@@ -103,9 +105,28 @@ pub fn detail(error: &(dyn StdError + 'static)) -> String {
     }
     let text = match find::<Box<Status>>(error) {
         Some(status) => refusal(status.code, &status.message),
-        None => with_causes(error),
+        None => unanswered(error),
     };
     bounded(&text)
+}
+
+/// Returns an error without an answer, without the names of a library's parts.
+fn unanswered(error: &(dyn StdError + 'static)) -> String {
+    if let Some(NotResolved(why)) = find(error) {
+        return format!("can't look up the name {why}");
+    }
+    if let Some(unanswered) = find::<Unanswered>(error) {
+        return unanswered.to_string();
+    }
+    match find::<legacy::Error>(error) {
+        Some(error) if error.is_connect() => {
+            let is_late = find(error).is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::TimedOut);
+            let why = if is_late { "no answer in time".to_owned() } else { last_cause(error) };
+            format!("can't connect: {why}")
+        }
+        Some(error) => format!("no answer: {}", last_cause(error)),
+        None => with_causes(error),
+    }
 }
 
 /// Returns an answer that is an error, as a sentence: the code, and what the API server says.
@@ -118,9 +139,10 @@ pub(crate) fn refusal(code: u16, message: &str) -> String {
     }
 }
 
-/// Returns the start of a text, on one line.
+/// Returns the start of a text, on one line, with a mark where it is cut.
 pub(crate) fn bounded(text: &str) -> String {
-    text.chars().take(MAX_DETAIL).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    sanitize_short(line.trim(), MAX_DETAIL)
 }
 
 /// Finds an error of this type among the causes of another.
@@ -139,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_words_of_an_error_are_bounded_and_on_one_line() {
-        let words = detail(&std::io::Error::other("a line of a page\n".repeat(100)));
+        let words = detail(&std::io::Error::other("a line of a page\n".repeat(1000)));
         assert!(words.chars().count() == MAX_DETAIL && !words.contains(char::is_control), "{words}");
     }
 

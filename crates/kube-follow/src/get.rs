@@ -1,9 +1,10 @@
 //! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, to its
 //! kubelet, or to an API server.
 
-use crate::client::{ClientError, NotResolved, config, connector, http_client};
+use crate::client::{ClientError, config, connector, http_client};
 use crate::credentials::Credentials;
 use crate::failure_reason::{detail, find};
+use crate::resolve::NotResolved;
 use crate::tls_refusal::mistake;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, USER_AGENT};

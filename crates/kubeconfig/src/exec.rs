@@ -8,10 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use nodegate_program::{os_words, sanitize_short};
 use serde::Deserialize;
 use serde_json::json;
 use std::io;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
@@ -25,7 +26,7 @@ const WITH_PERSON_WITHIN: Duration = Duration::from_mins(5);
 /// The maximum number of bytes that a plugin may print, on each of its outputs.
 const MAX_OUTPUT: u64 = 1 << 20;
 /// The maximum length of its error output in a message, in characters.
-const MAX_SAID: usize = 200;
+const MAX_SAID: usize = 500;
 /// The error of a credential without a use.
 const EMPTY: &str = "its output has neither a token nor a certificate with its key";
 
@@ -84,7 +85,8 @@ async fn run(
     };
     let printed = output(command(exec, asks)?, asks, within).await?;
     let credential = serde_json::from_slice::<Credential>(&printed);
-    let credential = credential.map_err(|error| format!("its output is no ExecCredential: {error}"))?;
+    // What it has printed may be a secret, so no message quotes it.
+    let credential = credential.map_err(|_| "its output is not the JSON of an ExecCredential")?;
     if let (Some(wanted), Some(printed)) = (&exec.api_version, &credential.api_version)
         && wanted != printed
     {
@@ -94,6 +96,12 @@ async fn run(
     let certificate = status.client_certificate_data.zip(status.client_key_data);
     if status.token.is_none() && certificate.is_none() {
         return Err(EMPTY.into());
+    }
+    if let Some(expiry) = status.expiration_timestamp.filter(|expiry| *expiry <= now()) {
+        return Err(format!(
+            "the credential that it gave expired at {expiry}; log in again, or set the clock"
+        )
+        .into());
     }
     user.token = status.token.map(Into::into);
     if let Some((certificate, key)) = certificate {
@@ -164,8 +172,30 @@ async fn output(mut command: Command, asks: bool, within: Duration) -> Result<Ve
     if status.success() {
         return Ok(printed);
     }
-    let said: String = String::from_utf8_lossy(&said).trim().chars().take(MAX_SAID).collect();
-    Err(format!("{status}: {said}").into())
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said = sanitize_short(&lines.join("; "), MAX_SAID);
+    let how = match (status.code(), signal(status)) {
+        (Some(code), _) => format!("it failed with exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal} ended it"),
+        (None, None) => "it failed".to_owned(),
+    };
+    Err(if said.is_empty() { format!("{how}, without a word") } else { format!("{how}: {said}") }.into())
+}
+
+#[cfg(unix)]
+fn signal(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal(_: ExitStatus) -> Option<i32> {
+    None
+}
+
+#[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
+fn now() -> Timestamp {
+    Timestamp::now()
 }
 
 async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, BoxError> {
@@ -180,7 +210,10 @@ async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, BoxErro
 }
 
 fn not_run(error: &io::Error) -> BoxError {
-    format!("can't run it: {error}").into()
+    if error.kind() == io::ErrorKind::NotFound {
+        return "there is no such program; install it, or give its whole path".into();
+    }
+    format!("can't run it: {}", os_words(error)).into()
 }
 
 #[cfg(test)]
@@ -221,8 +254,14 @@ mod tests {
     #[tokio::test]
     async fn one_that_fails_is_explained() {
         for (script, said) in [
-            ("echo no login >&2; exit 3", "exit status: 3: no login"),
-            ("echo hello", "its output is no ExecCredential: expected value at line 1 column 1"),
+            ("echo no >&2; echo >&2; echo login >&2; exit 3", "it failed with exit status 3: no; login"),
+            ("exit 1", "it failed with exit status 1, without a word"),
+            ("kill -KILL $$", "signal 9 ended it, without a word"),
+            ("echo hello", "its output is not the JSON of an ExecCredential"),
+            (
+                r#"echo '{"status":{"token":"a","expirationTimestamp":"2020-01-01T00:00:00Z"}}'"#,
+                "the credential that it gave expired at 2020-01-01T00:00:00Z; log in again, or set the clock",
+            ),
             ("echo '{\"status\":{}}'", "its output has neither a token nor a certificate with its key"),
             (
                 "echo '{\"apiVersion\":\"v2\",\"status\":{}}'",

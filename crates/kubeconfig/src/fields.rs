@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nodegate_program::os_words;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
@@ -133,9 +134,9 @@ impl<'a> Object<'a> {
                 let data: String = data.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
                 STANDARD.decode(data).map(Some).map_err(|_| self.wrong(&inline, "is not base64"))
             }
-            (None, Some(file)) => {
-                std::fs::read(&file).map(Some).map_err(|error| self.unreadable(field, &file, &error))
-            }
+            (None, Some(file)) => std::fs::read(&file)
+                .map(Some)
+                .map_err(|error| self.unreadable(field, &file, &os_words(&error))),
             (None, None) => Ok(None),
         }
     }

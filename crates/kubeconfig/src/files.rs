@@ -1,6 +1,7 @@
 //! The files: where they are, and what the first of several means.
 
 use crate::fields::Object;
+use nodegate_program::os_words;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -97,11 +98,11 @@ impl Files {
 impl ParsedFile {
     fn read(path: PathBuf) -> Result<Self, String> {
         let unusable = |why: String| format!("unusable kubeconfig \"{}\": {why}", path.display());
-        let length = std::fs::metadata(&path).map_err(|error| unusable(error.to_string()))?.len();
+        let length = std::fs::metadata(&path).map_err(|error| unusable(os_words(&error)))?.len();
         if length > MAX_FILE_BYTES {
             return Err(unusable(format!("it has more than {MAX_FILE_BYTES} bytes")));
         }
-        let bytes = std::fs::read(&path).map_err(|error| unusable(error.to_string()))?;
+        let bytes = std::fs::read(&path).map_err(|error| unusable(os_words(&error)))?;
         let root = parse(bytes).map_err(unusable)?;
         let file = Self { path, root };
         let object = file.object()?;
@@ -128,7 +129,9 @@ fn parse(bytes: Vec<u8>) -> Result<Value, String> {
     let documents = serde_saphyr::from_multiple_with_options::<Value>(&text, options);
     // The first line says where; the others quote the file, which has secrets.
     let documents = documents.map_err(|error| {
-        format!("failed to parse YAML: {}", error.to_string().lines().next().unwrap_or_default())
+        let error = error.to_string();
+        let first = error.lines().next().unwrap_or_default();
+        format!("it is not YAML: {}", first.trim_start_matches("error: "))
     })?;
     Ok(documents.into_iter().next().unwrap_or_default())
 }
@@ -174,5 +177,8 @@ fn homes() -> Vec<PathBuf> {
 
 pub(crate) fn looked_for() -> String {
     let files: Vec<_> = paths().iter().map(|file| file.display().to_string()).collect();
-    if files.is_empty() { "no file, as HOME is not set".to_owned() } else { files.join(", ") }
+    match files.as_slice() {
+        [] => "neither KUBECONFIG nor HOME is set".to_owned(),
+        files => format!("{} does not exist, or has no cluster", files.join(", ")),
+    }
 }

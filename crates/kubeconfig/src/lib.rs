@@ -15,6 +15,8 @@ pub use exec::{Terminal, run_plugin};
 use fields::Object;
 use files::Files;
 use kube::Config;
+use kube::config::InClusterError;
+use nodegate_program::os_words;
 use std::path::Path;
 
 /// A cluster with its user.
@@ -55,8 +57,26 @@ pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>,
     Ok(Some(Found { config, context: name }))
 }
 
-/// Returns the files that [`find`] reads without a named one, for messages.
+/// Returns the cluster of this pod, with its service account.
+///
+/// # Errors
+/// Fails with the reason why there is none.
+pub fn in_cluster() -> Result<Config, String> {
+    const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    Config::incluster().map_err(|error| match error {
+        InClusterError::ReadEnvironmentVariable(_) => {
+            "not in a pod (no KUBERNETES_SERVICE_HOST and _PORT)".to_owned()
+        }
+        InClusterError::ReadCertificateBundle(error) | InClusterError::ReadDefaultNamespace(error) => {
+            format!("no service account in {ACCOUNT}: {}", os_words(&error))
+        }
+        other => format!("unusable service account in {ACCOUNT}: {other}"),
+    })
+}
+
+/// Returns the error of a program that finds neither a service account nor a kubeconfig.
 #[must_use]
-pub fn looked_for() -> String {
-    files::looked_for()
+pub fn no_credentials(not_in_cluster: &str) -> String {
+    let looked_for = files::looked_for();
+    format!("no credentials for the API server: {not_in_cluster}, and {looked_for}; set KUBECONFIG")
 }

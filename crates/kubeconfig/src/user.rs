@@ -5,6 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use kube::Config;
 use kube::config::{AuthInfo, AuthProviderConfig, ExecConfig, ExecInteractiveMode};
+use nodegate_program::os_words;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,6 +39,12 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
     }
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
     if let Some((certificate, key)) = certificate.zip(key) {
+        if !CertificateDer::pem_slice_iter(&certificate).any(|found| found.is_ok()) {
+            return Err(user.wrong("client-certificate", "has no certificate in PEM form"));
+        }
+        if PrivateKeyDer::from_pem_slice(&key).is_err() {
+            return Err(user.wrong("client-key", "has no private key in PEM form, or an encrypted one"));
+        }
         found.client_certificate_data = Some(STANDARD.encode(certificate));
         found.client_key_data = Some(STANDARD.encode(key).into());
     }
@@ -76,7 +85,7 @@ fn add_token(
             found.token_file = Some(file.display().to_string());
             return Ok(());
         }
-        Err(error) => error.to_string(),
+        Err(error) => os_words(&error),
     };
     let token = token.ok_or_else(|| user.unreadable("tokenFile", &file, &unusable))?;
     found.token = Some(token.into());

@@ -1,7 +1,7 @@
 //! Why a command stops, or a request to the API server failed.
 
 use nodegate_agent_client::WaitEnd;
-use nodegate_program::{UNKNOWN, with_causes};
+use nodegate_program::{UNKNOWN, last_cause, with_causes};
 
 /// The reason, and the exit code of the command.
 #[derive(Debug)]
@@ -49,9 +49,17 @@ impl Error {
 /// Returns the text of an error for the user. A `Status` has its own message.
 pub(crate) fn explained(error: &kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            "the API server refuses the credentials: have they expired, or are they another cluster's?"
+                .to_owned()
+        }
+        kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
+            format!("{}; manifests/plugin-users.yaml has the rights that the plugin needs", status.message)
+        }
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
-        kube::Error::Service(error) => with_causes(&**error),
+        // The layers before the last name the parts of a library.
+        kube::Error::Service(error) => last_cause(&**error),
         error => with_causes(error),
     }
 }

@@ -18,6 +18,7 @@ use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
+use tracing::field;
 
 /// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is at least twice
 /// what the last check took. A frozen API server accepts connections and never answers, and another one may. One whose
@@ -146,7 +147,8 @@ impl<F: Followed> Follower<F> {
     /// without the agent's rights, and a reminder each minute. The rest are details.
     fn log(&mut self, ended: &SessionEnd, wait: Duration) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
-        let (error, server) = (&ended.detail, self.driver.server(self.stream));
+        // As it is: the API server quotes names in it.
+        let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
         let forbidden = ended.reason == FailureReason::Forbidden;
         let again = if self.failing.is_on() { " again" } else { "" };
         let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
@@ -159,7 +161,7 @@ impl<F: Followed> Follower<F> {
             (Stream::Service(index), FailureReason::Forbidden) => {
                 let service = self.driver.watch.board.catalog().services().nth(index);
                 tracing::warn!(
-                    service = service.map(tracing::field::display),
+                    service = service.map(field::display),
                     error,
                     "not allowed to watch the Service's EndpointSlices; its check uses the last known \
                      state, or passes. The rights are in manifests/services.yaml"
@@ -169,8 +171,14 @@ impl<F: Followed> Follower<F> {
                 error,
                 "not allowed to watch the node's Lease; continuing without it, with more requests"
             ),
-            // It does not pass by itself.
-            (_, FailureReason::Tls) => {
+            (_, FailureReason::Forbidden) => tracing::warn!(
+                resource,
+                error,
+                server,
+                "the account lacks a right; retrying. Apply the manifests or the chart again: they grant it"
+            ),
+            // They do not pass by themselves.
+            (_, FailureReason::Tls | FailureReason::NoClient) => {
                 tracing::warn!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying");
             }
             _ => tracing::info!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying"),

@@ -41,7 +41,8 @@ impl Lasting {
     /// Logs the condition, unless it was logged for the same reason within a minute.
     pub(crate) fn tell_of(&mut self, reason: &str, detail: &str) {
         if self.episode.lasts(reason, self.made.elapsed()) {
-            tracing::error!(detail, "{}", self.message);
+            // As it is: an API server quotes names in it.
+            tracing::error!(%detail, "{}", self.message);
         }
     }
 

@@ -20,7 +20,7 @@ mod signals;
 mod value;
 mod variables;
 
-pub use causes::with_causes;
+pub use causes::{last_cause, os_words, with_causes};
 pub use episode::Episode;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;

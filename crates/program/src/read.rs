@@ -18,7 +18,7 @@ pub(crate) fn read<P: Parser>(usual: &[&str], exit_code: u8) -> Result<(P, Mista
     let command = help::for_terminal(P::command(), usual, std::env::args_os().any(|word| word == "-h"));
     parse(&command, std::env::args_os(), exit_code).map_err(|error| {
         if error.use_stderr() {
-            eprintln!("{}: {}", P::command().get_name(), one_line(&error));
+            eprintln!("{}: {}", command.get_name(), one_line(&error, &command));
             return ExitCode::from(exit_code);
         }
         // Ignores a closed stdout.
@@ -27,16 +27,30 @@ pub(crate) fn read<P: Parser>(usual: &[&str], exit_code: u8) -> Result<(P, Mista
     })
 }
 
-/// Joins the lines of clap's message, without its advice to read the manual. The line after a colon is what
-/// the message names.
-fn one_line(error: &clap::Error) -> String {
+/// Joins the lines of clap's message, and adds what it takes where clap does not say it. The line after a colon is
+/// what the message names.
+fn one_line(error: &clap::Error, command: &Command) -> String {
     let text = error.to_string();
+    let end = match error.kind() {
+        ErrorKind::UnknownArgument if !text.contains("a similar argument exists") => {
+            "; --help lists all".to_owned()
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
+            usage.map_or(String::new(), |usage| format!("; usage: {usage}"))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+            format!("; the commands: {}", names.join(", "))
+        }
+        _ => String::new(),
+    };
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
     // Behind `--`, programs take no flags as values.
     let telling = telling.filter(|line| !line.starts_with("tip: to pass "));
-    telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1)
+    telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1) + &end
 }
 
 /// clap stops at the first wrong value. So this parses all values as text first, then tries each one, and
@@ -63,7 +77,7 @@ fn parse<P: Parser>(
         sound.push(word(arg, text));
         let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
         if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
-            let takes = error.source().map_or_else(|| one_line(&error), ToString::to_string);
+            let takes = error.source().map_or_else(|| one_line(&error, command), ToString::to_string);
             mistakes.value(arg.get_long().unwrap_or_default(), text, takes);
             sound.pop();
         }
@@ -219,11 +233,12 @@ mod tests {
         for (words, says) in [
             ("--wat=1s", "unexpected argument '--wat' found; tip: a similar argument exists: '--wait'"),
             ("--wait", "a value is required for '--wait <WAIT>' but none was supplied"),
-            ("serve", "unrecognized subcommand 'serve'"),
+            ("serve", "unrecognized subcommand 'serve'; the commands: ask, take"),
+            ("--bogus", "unexpected argument '--bogus' found; --help lists all"),
         ] {
             let words = ["program", words].map(OsString::from);
             let error = parse::<Args>(&Args::command(), words.into_iter(), 2).err().unwrap();
-            assert_eq!((one_line(&error).as_str(), error.use_stderr()), (says, true));
+            assert_eq!((one_line(&error, &Args::command()).as_str(), error.use_stderr()), (says, true));
         }
         let help = parse::<Args>(&Args::command(), ["program", "--help"].map(OsString::from).into_iter(), 2)
             .err()

@@ -45,7 +45,7 @@ impl Query {
                 "check" => query.add_names(value, catalog)?,
                 "drain" => query.drain = Some(parse_drain(value)?),
                 "excluded" if value == "200" => query.excluded = true,
-                "excluded" => return Err("excluded: takes 200".to_owned()),
+                "excluded" => return Err(format!("excluded={:?}: takes 200", shown(value))),
                 _ => known_as(key).map_or(Ok(()), |known| {
                     Err(format!("{key}: there is no such parameter; use {known}=, as in /health?{known}=…"))
                 })?,
@@ -95,15 +95,17 @@ fn known_as(key: &str) -> Option<&'static str> {
     ["check", "drain", "excluded"].into_iter().find(|known| stem.eq_ignore_ascii_case(known))
 }
 
+/// Returns the start of a value, for an error.
+fn shown(value: &str) -> String {
+    value.chars().take(16).collect()
+}
+
 fn parse_drain(value: &str) -> Result<u16, String> {
     let text = percent_decode_str(value).decode_utf8_lossy();
     let digits = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(code @ 200..=599) if digits => Ok(code),
-        _ => {
-            let text: String = text.chars().take(16).collect();
-            Err(format!("drain={text:?}: takes an HTTP status from 200 to 599"))
-        }
+        _ => Err(format!("drain={:?}: takes an HTTP status from 200 to 599", shown(&text))),
     }
 }
 

@@ -13,7 +13,7 @@ mod serve;
 
 pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings};
 pub use metrics::Metrics;
-pub use nodegate_http::{BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
+pub use nodegate_http::{Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 pub use probers::{ProberArgs, ProberSettings};
 pub use serve::{serve, serve_agent_check};
 

@@ -13,7 +13,7 @@ use nodegate_readiness::probers::{
     SubjectKind, judge,
 };
 use nodegate_readiness::{Board, KnownService, Moment, Timeline, Verdict};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Reads an agent.
@@ -24,6 +24,8 @@ pub(crate) struct Reader {
     pub(crate) version: &'static str,
     /// The 16 hexadecimal digits that tell this process from the agents before and after it.
     pub(crate) start_id: String,
+    /// The answer of another program at the node's own address and port, if one answers there.
+    pub(crate) port_taken: Mutex<Option<String>>,
 }
 
 /// An agent at one moment.
@@ -88,8 +90,12 @@ impl Reader {
         });
         let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
-        status.hint = hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node)
-            .or_else(|| unreachable().or_else(delay).map(Into::into));
+        status.port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        status.hint = status.port_taken.as_deref().map(|what| hints::port_taken(what).into());
+        let excluded =
+            || hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node);
+        status.hint =
+            status.hint.take().or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
         let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
         status.services = statuses;
         status.probers = records;

@@ -66,6 +66,9 @@ impl Route {
 /// The prefix of the paths that answer for one Service.
 const SERVICES_PREFIX: &str = "/services/";
 
+/// The answer to a request about a Service without facts.
+pub(crate) const NOT_WATCHED: &str = "this Service is not watched; name it with --watch-service";
+
 /// Returns the namespace and the name of the Service that a path is about.
 pub(crate) fn service_of(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix(SERVICES_PREFIX)?.split_once('/')

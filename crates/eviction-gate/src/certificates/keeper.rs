@@ -4,6 +4,7 @@ use super::pair::Pair;
 use super::secret::{OwnSecret, Prepared};
 use arc_swap::ArcSwapOption;
 use nodegate_kube_follow::KubeApi;
+use nodegate_program::os_words;
 use rustls::ServerConfig;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,12 +54,14 @@ impl Keeper {
     pub(crate) async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Refreshed, String> {
         let clients = match &self.client_cas {
             None => None,
-            Some(file) => Some(read(file).await?),
+            Some(file) => Some(read("--client-ca-file", file).await?),
         };
         let secret = match &self.source {
             Source::Own(secret) => secret,
             Source::Files { certificate, key } => {
-                let pair = Pair::parse(&read(certificate).await?, &read(key).await?, clients.as_deref())?;
+                let certificate = read("--tls-cert-file", certificate).await?;
+                let key = read("--tls-key-file", key).await?;
+                let pair = Pair::parse(&certificate, &key, clients.as_deref())?;
                 self.pair.store(Some(Arc::new(pair)));
                 return Ok(Refreshed::default());
             }
@@ -85,8 +88,8 @@ impl Keeper {
     }
 }
 
-async fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+async fn read(flag: &str, path: &PathBuf) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("{flag} {}: {}", path.display(), os_words(&error));
     let length = tokio::fs::metadata(path).await.map_err(failed)?.len();
     if length > LONGEST_FILE {
         return Err(failed(std::io::ErrorKind::FileTooLarge.into()));

@@ -2,7 +2,7 @@
 
 use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
-use super::notices::Notices;
+use super::notices::{Notice, Notices};
 use crate::decision::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for};
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
@@ -252,6 +252,7 @@ impl Gate {
             if self.drains.held(&found.pod.uid, now) {
                 self.count_held();
                 tracing::info!(namespace, pod, node, why, message, "holding an eviction");
+                self.notices.tell(&found.node.identity, Notice::Held, decision, now);
             }
             return;
         }
@@ -262,7 +263,7 @@ impl Gate {
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
         if decision.answer == Answer::AllowedUnacknowledged
-            && self.notices.tell(&found.node.identity, decision, now)
+            && self.notices.tell(&found.node.identity, Notice::Unacknowledged, decision, now)
         {
             let text = "evicting without acknowledgement; load balancers may still send traffic";
             tracing::warn!(namespace, pod, node, why, message, "{text}");

@@ -36,7 +36,8 @@ impl Program for Args {
         let source = source(&self, mistakes);
         let unknown = self.limits.unknown_hold();
         if unknown > self.limits.max_hold {
-            mistakes.value("unknown-hold", shown(unknown), "takes at most --max-hold");
+            let takes = format!("takes at most --max-hold, which is {}", shown(self.limits.max_hold));
+            mistakes.value("unknown-hold", shown(unknown), takes);
         }
         Box::new(|| block_on(run(self, source, Times::new())))
     }
@@ -58,7 +59,9 @@ fn source(args: &Args, mistakes: &mut Mistakes) -> Source {
             Source::Own(OwnSecret { namespace, name, names })
         }
         (one, _) => {
-            mistakes.line("--tls-cert-file and --tls-key-file: one of them is missing");
+            let missing = if one.is_none() { "tls-cert-file" } else { "tls-key-file" };
+            mistakes
+                .setting(missing, "is missing: give both files, or none for a certificate of the gate's own");
             let path = one.clone().unwrap_or_default();
             Source::Files { certificate: path.clone(), key: path }
         }
@@ -66,7 +69,8 @@ fn source(args: &Args, mistakes: &mut Mistakes) -> Source {
 }
 
 async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
-    let (reviews, admin) = (listen(args.listen)?, listen(args.health_listen)?);
+    let reviews = listen("--listen (NODEGATE_GATE_LISTEN)", args.listen)?;
+    let admin = listen("--health-listen (NODEGATE_GATE_HEALTH_LISTEN)", args.health_listen)?;
     let signals = Signals::listen()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -131,6 +135,6 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     ended
 }
 
-fn listen(at: SocketAddr) -> io::Result<Listener> {
-    bind(at, PortSharing::Exclusive).map_err(io::Error::other)
+fn listen(flag: &str, at: SocketAddr) -> io::Result<Listener> {
+    bind(at, PortSharing::Exclusive).map_err(|error| io::Error::other(format!("{flag}: {error}")))
 }

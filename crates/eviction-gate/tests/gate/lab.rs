@@ -202,10 +202,11 @@ impl Lab {
         (refused, allowed)
     }
 
-    /// Returns the messages of the Events on the node.
-    pub(crate) fn events(&self) -> Vec<String> {
+    /// Returns the messages of the Events of this type on the node.
+    pub(crate) fn events(&self, kind: &str) -> Vec<String> {
         let events = self.sim().list("events");
-        let of_node = events.iter().filter(|event| event["involvedObject"]["name"] == NODE);
+        let is_meant = |event: &&Value| event["involvedObject"]["name"] == NODE && event["type"] == kind;
+        let of_node = events.iter().filter(is_meant);
         of_node.map(|event| format!("{}: {}", event["reason"], event["message"])).collect()
     }
 }

@@ -27,7 +27,7 @@ fn every_wrong_setting_is_named() {
         "--hold (NODEGATE_GATE_HOLD) \"some\": takes all or annotated",
         "--namespace (NODEGATE_GATE_NAMESPACE) \"../x\": takes the name of an object",
         "--unknown-hold (NODEGATE_GATE_UNKNOWN_HOLD) \"30s\": takes at most --max-hold",
-        "--tls-cert-file and --tls-key-file: one of them is missing",
+        "--tls-key-file (NODEGATE_GATE_TLS_KEY_FILE) is missing: give both files",
     ] {
         assert!(said.contains(line), "{line}\nis not in\n{said}");
     }

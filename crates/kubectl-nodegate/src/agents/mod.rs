@@ -7,7 +7,7 @@ use futures::future::{Either, select};
 use futures::stream::{self, Stream, StreamExt};
 use nodegate_agent_api::{STATUS_PATH, WaitReply};
 use nodegate_agent_client::{
-    AgentReply, Answered, AskError, HELD, WrongAgent, get, parse_status, parse_wait,
+    AgentReply, Answered, AskError, HELD, WrongAgent, ask_drain, get, parse_status, parse_wait,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -87,16 +87,19 @@ pub(crate) struct NoAgentAnswer {
     pub(crate) short: String,
     /// The reason in full, for wide output.
     pub(crate) detail: String,
+    /// True if there was an answer that is not one of an agent.
+    pub(crate) is_foreign: bool,
 }
 
 impl NoAgentAnswer {
     pub(crate) fn new(short: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { short: short.into(), detail: detail.into() }
+        Self { short: short.into(), detail: detail.into(), is_foreign: false }
     }
 
     fn of(address: impl fmt::Display, error: &AskError) -> Self {
         let hint = if matches!(error, AskError::Refused(_, 404)) { " (--port)" } else { "" };
-        Self::new(error.short(), format!("{address}: {error}{hint}"))
+        let is_foreign = is_foreign(error);
+        Self { is_foreign, ..Self::new(error.short(), format!("{address}: {error}{hint}")) }
     }
 
     fn wrong(address: impl fmt::Display, wrong: &WrongAgent) -> Self {
@@ -107,6 +110,10 @@ impl NoAgentAnswer {
     pub(crate) fn and(self, proxied: &Self) -> Self {
         Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
     }
+}
+
+fn is_foreign(error: &AskError) -> bool {
+    matches!(error, AskError::Refused(..) | AskError::NotHttp | AskError::TooLong | AskError::Foreign(..))
 }
 
 impl Agents {
@@ -129,6 +136,13 @@ impl Agents {
         let query = Query { path: STATUS_PATH, held: Duration::ZERO };
         let (said, way) = self.answer(node, query).await?;
         Ok(AgentAnswer { said, way })
+    }
+
+    /// Returns true if another program than an agent answers at the Node's own address. An agent with `--metrics-addr`
+    /// answers there, too, but not with its whole state.
+    pub(crate) async fn is_port_taken(&self, node: &FleetNode) -> bool {
+        let Some(address) = node.address.map(|ip| SocketAddr::new(ip, self.port)) else { return false };
+        ask_drain(&[address], self.timeout).await.is_err_and(|error| is_foreign(&error))
     }
 
     /// Asks how a wait stands, by the path of [`Waiting`](nodegate_agent_client::Waiting).

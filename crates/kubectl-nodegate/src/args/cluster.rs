@@ -23,7 +23,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) namespace: String,
 
     /// Port at which agents answer /status.json; another one if they have --metrics-addr
-    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
+    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
     pub(crate) port: u16,
 
     /// Way to the agents: the node's own address, the API server's proxy of their pods, or the first of them

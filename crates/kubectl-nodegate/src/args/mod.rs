@@ -160,7 +160,8 @@ impl Args {
             wrong.line(format_args!("--namespace {:?}: takes the name of a namespace", cluster.namespace));
         }
         for node in nodes.iter().filter(|node| !is_object_name(node)) {
-            wrong.line(format_args!("{node:?} is no name of a node"));
+            wrong
+                .line(format_args!("{node:?} is no name of a node: lower-case letters, digits, '-' and '.'"));
         }
         if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
             wrong.line("takes names of nodes or a --selector, and not both");

@@ -24,6 +24,8 @@ pub(super) struct CheckedNode {
     pub(super) row: Row,
     /// Why the agent did not answer at the node's own address; `None` if it did, or was not asked there.
     pub(super) unreached: Option<NoAgentAnswer>,
+    /// True if another program answers there.
+    pub(super) is_port_taken: bool,
 }
 
 /// A Service whose traffic only nodes with one of its pods may get.
@@ -49,7 +51,8 @@ async fn checked_nodes(agents: &mut Agents, nodes: &[FleetNode]) -> Vec<CheckedN
     }
     let (asked, silent): (Vec<Row>, Vec<Row>) =
         look(agents, nodes).await.into_iter().partition(|row| row.said.is_ok() || via != Via::Auto);
-    let mut checked: Vec<_> = asked.into_iter().map(|row| CheckedNode { row, unreached: None }).collect();
+    let answered = |row| CheckedNode { row, unreached: None, is_port_taken: false };
+    let mut checked: Vec<_> = asked.into_iter().map(answered).collect();
     agents.via = Via::Proxy;
     let nodes: Vec<FleetNode> = silent.iter().map(|row| row.node.clone()).collect();
     let mut errors: BTreeMap<String, NoAgentAnswer> =
@@ -57,7 +60,9 @@ async fn checked_nodes(agents: &mut Agents, nodes: &[FleetNode]) -> Vec<CheckedN
     for mut row in look(agents, &nodes).await {
         let unreached = errors.remove(&row.node.name);
         row.said = row.said.map_err(|proxied| unreached.clone().unwrap_or_default().and(&proxied));
-        checked.push(CheckedNode { row, unreached });
+        let is_port_taken =
+            unreached.as_ref().is_some_and(|error| error.is_foreign) && agents.is_port_taken(&row.node).await;
+        checked.push(CheckedNode { row, unreached, is_port_taken });
     }
     checked
 }

@@ -29,6 +29,7 @@ use Level::{Note, ToDo, Unknown};
 const KINDS: &[(&str, Level, &str)] = &[
     ("all_labelled", ToDo, "take the label away where traffic should go, or set --drain-on without it"),
     ("none_ready", ToDo, "kubectl nodegate -o wide has the reason of each"),
+    ("port_taken", ToDo, "take the port from it, or set another --listen-port (docs/troubleshooting.md#reserved-ports)"),
     ("no_agent", Unknown, "does its pod run (kubectl -n nodegate get pods -o wide), and may this machine reach it?"),
     ("port_unreachable", ToDo, "let the load balancers through to port 25001: firewall, network policy"),
     ("elsewhere", Note, "check from the load balancers' network"),
@@ -141,11 +142,16 @@ impl Findings {
         let name = node.row.node.name.as_str();
         let status = match &node.row.said {
             Ok(answer) => &answer.said.status,
+            Err(error) if node.is_port_taken => return self.port_taken(name, &error.detail),
             Err(error) => {
                 return self.add("no_agent", name, format!("no answer of its agent: {}", error.detail));
             }
         };
-        self.reach(setup, node, status);
+        match (&status.port_taken, &node.unreached) {
+            (Some(answer), _) => self.port_taken(name, answer),
+            (None, Some(error)) if node.is_port_taken => self.port_taken(name, &error.detail),
+            _ => self.reach(setup, node, status),
+        }
         self.verdict(name, status);
         if !node.row.is_out_by_design() {
             self.probers(name, status);
@@ -155,9 +161,18 @@ impl Findings {
         } else if status.host.is_none() {
             self.add("reboots", name, "a reboot does not wait for load balancers");
         }
-        if let Some(hint) = &status.hint {
+        if let Some(hint) = status.hint.as_ref().filter(|_| status.port_taken.is_none()) {
             self.add("hint", name, hint.to_string());
         }
+    }
+
+    fn port_taken(&mut self, name: &str, answer: &str) {
+        let what = "another program answers at the node's address and the agents' port";
+        self.add(
+            "port_taken",
+            name,
+            format!("{what} ({answer}): a Service's node port, or a firewall's rule"),
+        );
     }
 
     /// Judges whether balancers can reach the agent. If this machine reaches no node, it may be elsewhere.

@@ -15,7 +15,14 @@ pub(super) fn find(args: &KubectlArgs) -> Result<(Config, Option<String>), Strin
     let (mut config, context) = match (found, &args.context) {
         (Some(found), _) => (found.config, Some(found.context)),
         (None, Some(name)) => return Err(format!("the pod's service account has no context {name:?}")),
-        (None, None) => (Config::incluster().map_err(|error| none(&error))?, None),
+        (None, None) => {
+            let in_cluster = nodegate_kubeconfig::in_cluster();
+            (
+                in_cluster
+                    .map_err(|why| nodegate_kubeconfig::no_credentials(&why) + ", or give --kubeconfig")?,
+                None,
+            )
+        }
     };
     let user = &mut config.auth_info;
     if args.impersonate.is_some() {
@@ -36,10 +43,4 @@ pub(super) fn find(args: &KubectlArgs) -> Result<(Config, Option<String>), Strin
     // If an agent's pod can't be reached, the API server answers 503; a retry would not help.
     config.default_retry = false;
     Ok((config, context))
-}
-
-fn none(error: &dyn std::error::Error) -> String {
-    let advice = "give --kubeconfig, or set KUBECONFIG";
-    let looked_for = nodegate_kubeconfig::looked_for();
-    format!("no kubeconfig, and not in a cluster ({error}): {advice}; looked for {looked_for}")
 }

@@ -13,8 +13,8 @@ use crate::gate::Gate;
 use crate::platform;
 use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
-use nodegate_readiness::Stamp;
 use nodegate_readiness::moment::millis;
+use nodegate_readiness::{Stamp, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The interval of lists of Nodes, which change rarely and are long.
 const NODES_EVERY: Duration = Duration::from_secs(30);
 
-/// The interval of looks at the eviction gate.
+/// The interval of looks at the eviction gate while no node drains.
 const GATE_EVERY: Duration = Duration::from_secs(10);
 
 /// The escape code that moves the cursor to the top left.
@@ -42,6 +42,8 @@ struct Listed {
     at: Instant,
     gate: Option<Gate>,
     gate_at: Instant,
+    /// True if a node drained at the last look, so that the gate may hold evictions.
+    drains: bool,
     /// The error of the last attempt, if the list is old.
     error: Option<Error>,
 }
@@ -50,7 +52,7 @@ struct Listed {
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
     let (nodes, gate) = (nodes(agents, args).await?, Gate::glance(agents).await);
     let (at, gate_at) = (Instant::now(), Instant::now());
-    let mut listed = Listed { nodes, at, gate, gate_at, error: None };
+    let mut listed = Listed { nodes, at, gate, gate_at, drains: false, error: None };
     let mut last_gate = None;
     let style = Style::of(console, args.output);
     let is_table = args.output != FleetOutput::Json;
@@ -100,11 +102,15 @@ impl Listed {
                 Err(error) => self.error = Some(error),
             }
         }
-        if self.gate_at.elapsed() < GATE_EVERY {
-            return look(agents, &self.nodes).await;
-        }
-        let (rows, gate) = tokio::join!(look(agents, &self.nodes), Gate::glance(agents));
-        (self.gate, self.gate_at) = (gate, Instant::now());
+        let rows = if self.gate_at.elapsed() < GATE_EVERY && !self.drains {
+            look(agents, &self.nodes).await
+        } else {
+            let (rows, gate) = tokio::join!(look(agents, &self.nodes), Gate::glance(agents));
+            (self.gate, self.gate_at) = (gate, Instant::now());
+            rows
+        };
+        let drains = |row: &Row| row.verdict() == Some(Verdict::Draining) && !row.is_out_by_design();
+        self.drains = rows.iter().any(drains);
         rows
     }
 }

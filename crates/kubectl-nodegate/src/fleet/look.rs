@@ -31,7 +31,7 @@ pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Fleet
 pub(crate) async fn labelled(agents: &Agents, selector: &str) -> Result<Vec<FleetNode>, Error> {
     let nodes = agents.cluster.nodes(Some(selector)).await?;
     if nodes.is_empty() {
-        return Err(format!("the cluster has no Node with the labels {selector}").into());
+        return Err(format!("--selector {selector:?}: the cluster has no Node with these labels").into());
     }
     Ok(nodes)
 }

@@ -1,5 +1,6 @@
 //! A look at a whole setup, and a drain's rehearsal.
 
+use crate::crowd::Behaviour;
 use crate::drain::{RESPONSIVE, UNRESPONSIVE, cluster, is_cordoned, steps};
 use crate::lab::{Lab, Said, add_agent_pod, out, prober, program, ready, says};
 use nodegate_testbed::network::ports::Loopback;
@@ -96,6 +97,21 @@ fn what_is_wrong_comes_first_with_what_to_do() {
         1,
         "to do      b: a shutdown is delayed by at most 5 s, but the slowest load balancer needs 8 s: raise ",
     );
+
+    // Another program has the agent's port: where the agent is reached nevertheless, and where it is not.
+    let taken = "to do      b: another program answers at the node's address and the agents' port (";
+    let mut noticed = ready("b");
+    noticed["port_taken"] = json!("10.0.0.12:25001: HTTP 200");
+    noticed["hint"] = json!("the same in words");
+    let application = Behaviour::Sends(b"HTTP/1.1 200 OK\r\n\r\n<h1>Hello</h1>".to_vec());
+    for (behaviour, what) in
+        [(says(&noticed), "10.0.0.12:25001: HTTP 200)"), (application, "is not one of nodegate")]
+    {
+        lab.crowd.now("b", behaviour);
+        let said = lab.run(&["check"]);
+        finds(&said, 1, taken);
+        assert!(first(&said).contains(what) && said.out.ends_with("2 nodes: 1 to do\n"), "{said:#?}");
+    }
 
     // A network policy or a firewall: the agent's port answers only the API server.
     lab.crowd.now("b", says(&ready("b")));

@@ -98,7 +98,7 @@ fn nodes_are_chosen_by_labels() {
     assert_eq!(lab.run(&["-l", "pool=edge"]).order(), ["b"]);
     assert_eq!(lab.run(&["--selector=pool!=edge"]).order(), ["a"]);
     let none = lab.run(&["-l", "pool=none"]);
-    assert!(none.code == Some(3) && none.err.contains("no Node with the labels pool=none"), "{none:#?}");
+    assert!(none.code == Some(3) && none.err.contains("\"pool=none\": the cluster has no Node"), "{none:#?}");
     let both = lab.run(&["-l", "pool=edge", "a"]);
     assert_eq!((both.code, both.out.as_str()), (Some(3), ""));
 }

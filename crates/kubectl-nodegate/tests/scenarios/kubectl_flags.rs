@@ -78,7 +78,10 @@ fn a_drain_selects_nodes_by_labels() {
     assert_eq!(nodes, ["worker-1", "worker-1", "worker-3", "worker-3"]);
     assert!(!is_cordoned(&noted.lab, "worker-2"));
     let none = noted.lab.run(&["drain", "-l", "pool=core"]);
-    assert_eq!(none.err, "kubectl-nodegate: the cluster has no Node with the labels pool=core\n");
+    assert_eq!(
+        none.err,
+        "kubectl-nodegate: --selector \"pool=core\": the cluster has no Node with these labels\n"
+    );
 }
 
 #[test]

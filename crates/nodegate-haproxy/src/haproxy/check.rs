@@ -1,7 +1,8 @@
 //! `haproxy -c`, with bounds on its time and its output, and the alerts that HAProxy prints.
 
 use crate::failure::Failure;
-use nodegate_program::sanitize_short;
+use nodegate_program::{os_words, sanitize_short};
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -20,13 +21,16 @@ pub(crate) async fn check(haproxy: &Path, file: &Path) -> Result<(), Failure> {
     let mut command = Command::new(haproxy);
     command.arg("-c").arg("-f").arg(file);
     let ended = run(command, TIMEOUT).await;
-    ended.map_err(|why| Failure::new("check", format!("haproxy -c refuses the new configuration: {why}")))
+    ended.map_err(|why| Failure::new("check", why))
 }
 
-/// Runs a program, and kills it if it takes too long. The error is what it printed.
+/// Runs HAProxy, and kills it if it takes too long. The error says what it printed.
 async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
-    let cannot_run = |error| format!("can't run {name}: {error}");
+    let cannot_run = |error: io::Error| {
+        format!("can't run --haproxy (NODEGATE_HAPROXY_BINARY) {name:?}: {}", os_words(&error))
+    };
+    let refuses = |why: String| format!("haproxy -c refuses the new configuration: {why}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(cannot_run)?;
     let mut said = Vec::new();
@@ -39,11 +43,11 @@ async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     };
     match tokio::time::timeout(within, ended).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => {
-            Err(alerts(&said).unwrap_or_else(|| format!("{name} says nothing, and ends with {status}")))
-        }
+        Ok(Ok(status)) => Err(refuses(
+            alerts(&said).unwrap_or_else(|| format!("{name} says nothing, and ends with {status}")),
+        )),
         Ok(Err(error)) => Err(cannot_run(error)),
-        Err(_) => Err(format!("{name} takes longer than {} s", within.as_secs())),
+        Err(_) => Err(refuses(format!("{name} takes longer than {} s", within.as_secs()))),
     }
 }
 

@@ -77,8 +77,11 @@ impl Args {
 
     /// Records the mistakes that a single argument does not show.
     pub(crate) fn checked(mut self, wrong: &mut Mistakes) -> Self {
-        let Self { tools, policy, .. } = &mut self;
-        wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
+        let Self { tools, policy, explain, .. } = &mut self;
+        // --explain writes nothing.
+        if !*explain {
+            wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
+        }
         // Without IPv6, no socket takes all addresses of both families.
         if policy.bound().next().is_none() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
             let all = NamedAddress(String::new(), Ipv4Addr::UNSPECIFIED.into());

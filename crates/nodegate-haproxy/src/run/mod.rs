@@ -15,7 +15,7 @@ use crate::run::shared::Shared;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
 use nodegate_http::{AdminPages, PortSharing, bind};
-use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, failed};
+use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, failed, os_words};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::ExitCode;
@@ -60,8 +60,10 @@ fn lock(config: &Path) -> Result<File, String> {
     let name = config.file_name().unwrap_or_default().to_string_lossy();
     let path = config.with_file_name(format!(".{name}.lock"));
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = opened.map_err(|error| format!("can't open {}: {error}", path.display()))?;
-    let taken = |error| format!("another nodegate-haproxy writes {}: {error}", config.display());
+    let file = opened.map_err(|error| format!("can't open {}: {}", path.display(), os_words(&error)))?;
+    let taken = |_| {
+        format!("--config (NODEGATE_HAPROXY_CONFIG) {}: another nodegate-haproxy writes it", config.display())
+    };
     file.try_lock().map_err(taken)?;
     Ok(file)
 }
@@ -71,11 +73,11 @@ async fn run(setup: Args) -> Result<(), String> {
     let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
     let listener = listen.map(|at| bind(at, PortSharing::Exclusive)).transpose();
-    let listener = listener.map_err(|error| error.to_string())?;
+    let listener = listener.map_err(|error| format!("--listen (NODEGATE_HAPROXY_LISTEN): {error}"))?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = %setup.tools.config.path.display(),
-        template = ?setup.tools.template,
+        template = setup.tools.template.as_deref().map(|file| tracing::field::display(file.display())),
         listen = listen.map(tracing::field::display),
         "started"
     );

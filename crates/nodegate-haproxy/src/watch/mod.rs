@@ -153,7 +153,11 @@ impl<Object: Watched> Watch<'_, Object> {
             if ended.lasted > LASTING {
                 backoff.reset();
             }
-            failing.tell_of(&reason, &format!("{list}: {reason}: {}", ended.detail));
+            let todo = match ended.reason {
+                FailureReason::Forbidden => "; haproxy-kubeconfig makes an account with this right",
+                _ => "",
+            };
+            failing.tell_of(&reason, &format!("{list}: {}{todo}", ended.detail));
             tokio::time::sleep(backoff.wait()).await;
         }
     }

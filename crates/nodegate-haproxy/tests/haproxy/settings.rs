@@ -65,5 +65,5 @@ fn a_second_program_on_one_file_does_not_start() {
     lock.lock().unwrap();
     let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
     let (code, _, stderr) = run(&[&config, "--listen=none"]);
-    assert!(code == Some(1) && stderr.contains("another nodegate-haproxy writes"), "{stderr}");
+    assert!(code == Some(1) && stderr.contains("another nodegate-haproxy writes it"), "{stderr}");
 }

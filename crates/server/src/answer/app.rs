@@ -12,7 +12,7 @@ use nodegate_readiness::{Board, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The parts of an [`App`].
@@ -59,7 +59,8 @@ impl App {
         // The operating system's randomness is the key of the id. Two processes never share it, unlike the seed of a
         // generator.
         let start_id = format!("{:016x}", RandomState::new().hash_one(()));
-        let reader = Arc::new(Reader { board, probers, timeline, version, start_id });
+        let reader =
+            Arc::new(Reader { board, probers, timeline, version, start_id, port_taken: Mutex::default() });
         let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics, revision);
         let big = BigAnswers { reader: Arc::clone(&reader), registry, shared: SharedAnswers::default() };
         Self {
@@ -82,6 +83,16 @@ impl App {
     /// call.
     pub fn render_every(&self, interval: Duration) {
         self.big.shared.set_interval(interval);
+    }
+
+    /// Returns the identifier of this process, which `/drain.json` has.
+    pub fn start_id(&self) -> &str {
+        &self.reader.start_id
+    }
+
+    /// Records the answer of another program at the node's own address and port, or that this agent answers there.
+    pub fn set_port_taken(&self, answer: Option<String>) {
+        *self.reader.port_taken.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     }
 
     /// Returns the current moment.

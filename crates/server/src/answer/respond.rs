@@ -18,6 +18,7 @@ use nodegate_readiness::{Moment, Verdict};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
+const METHODS: &str = "method not allowed; use GET, HEAD or OPTIONS\n";
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
 /// The text of a 404 on a port whose [`Route::is_large`] routes are elsewhere.
 const NOT_FOUND_HERE: &str =
@@ -85,7 +86,7 @@ impl App {
             Method::OPTIONS => head.allow(),
             _ => {
                 head.allow();
-                return (head.text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"), None);
+                return (head.text(StatusCode::METHOD_NOT_ALLOWED, METHODS), None);
             }
         }
         let query = uri.query().unwrap_or_default();

@@ -5,14 +5,18 @@ use super::asker::Asker;
 use super::response_head::{Answered, JSON, ResponseHead};
 use super::verdicts::Verdicts;
 use crate::probers::RequestTarget;
-use crate::route::service_of;
+use crate::route::{NOT_WATCHED, service_of};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{StatusCode, Uri};
+use nodegate_program::sanitize_short;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, ServiceView, Verdict};
 use serde_json::json;
+
+/// The maximum length of a path in an error, in characters.
+const MAX_SHOWN: usize = 160;
 
 /// The header with the number of a Service's endpoints on this node, for load balancers that weigh nodes by
 /// it.
@@ -37,9 +41,12 @@ impl Verdicts {
             Some((service, self.reader.board.service_view(namespace, name, now)?))
         });
         let Some((service, view)) = found else {
-            let response =
-                head.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
-            return (response, None);
+            let asked = sanitize_short(path, MAX_SHOWN);
+            let why = match service_of(path) {
+                Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => NOT_WATCHED,
+                _ => "takes /services/<namespace>/<name>",
+            };
+            return (head.text(StatusCode::NOT_FOUND, format!("{asked}: {why}\n")), None);
         };
         let (response, verdict) = self.render_service(head, service, view, query, now);
         // The change is of the same state as the answer, so no answer from before it counts as one after it.

@@ -61,6 +61,8 @@ impl StateCollector {
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.0.board.kubelet_unreachable(now).is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
+        let help = "1 while another program answers at the node's own address and port.";
+        gauge(encoder, "port_taken", help, [alone(u64::from(status.port_taken.is_some()))])?;
         let Some(host) = status.host else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
         gauge(encoder, "shutdown_lock", help, [alone(u64::from(host.lock))])

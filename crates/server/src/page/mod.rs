@@ -72,6 +72,12 @@ impl Page<'_> {
         (self.status.is_based_on_stale_cache() || against_ready) && self.status.verdict.is_some()
     }
 
+    /// Returns how the verdict is shown: a guess never looks like a Ready that was confirmed.
+    fn verdict(&self) -> Look {
+        let look = self.status.verdict.look();
+        if self.is_guess() { Look { word: look.word, ..guess(look.class) } } else { look }
+    }
+
     fn since(&self, unix_ms: u64) -> Age {
         self.wall.saturating_sub(unix_ms).age()
     }
@@ -88,7 +94,7 @@ impl Page<'_> {
             Look { word, class, sign }
         };
         let (word, pool) = if is_ready { ("In", "the pool") } else { ("Out", "of the pool") };
-        let sure = (!self.status.is_based_on_stale_cache()).then_some(true);
+        let sure = (!self.is_guess()).then_some(true);
         // Keeps the number and its unit on one line.
         let since = drain.since_ms.age().to_string().replace(' ', "\u{a0}");
         let acknowledged = match (drain.acknowledged_probers, drain.probers) {
@@ -125,6 +131,16 @@ impl Page<'_> {
         rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.drainable, prober.standing));
         (rows, others)
     }
+}
+
+fn guess(class: &'static str) -> Look {
+    Look { word: "", class: if class == "ready" { "draining" } else { class }, sign: '≈' }
+}
+
+/// Returns how the result of a check is shown.
+fn result(verdict: Verdict, is_stale: bool) -> Look {
+    let look = Some(verdict).look();
+    if is_stale { guess(look.class) } else { look }
 }
 
 /// Returns whether the prober has acknowledged the verdict.

@@ -238,6 +238,7 @@ fn nothing_from_elsewhere_is_markup() {
         default: false,
         active: true,
         passed: Some(false),
+        stale: false,
         verdict: Some(Verdict::NotReady),
         reason: Some(Reason::new(evil)),
         last_reason: Some(Reason::new(evil)),
@@ -258,19 +259,34 @@ fn a_guess_is_one_at_a_glance() {
     let mut status = status();
     assert!(!page(&status).contains("A guess:"));
     status.cache.stale = true;
+    status.checks.push(CheckStatus {
+        name: "node_ready".to_owned(),
+        default: true,
+        active: true,
+        passed: Some(true),
+        stale: true,
+        verdict: Some(Verdict::Ready),
+        reason: None,
+        last_reason: None,
+        age_ms: Some(100),
+        duration_ms: 0,
+    });
     status.cache.error = Some("certificate expired; renew it".to_owned());
     status.last_known =
         Some(LastKnown { verdict: Verdict::Draining, reason: Some(Reason::new("Unschedulable")) });
     let page = page(&status);
     for part in [
         "<title>Ready? · n1",
-        "class=\"verdict ready guess\"",
+        "class=\"verdict draining guess\"",
+        "<span aria-hidden=\"true\">≈</span> Ready<span>?</span>",
+        "≈</span> passes",
         "A guess:</strong> the API server was last heard 100 ms ago; before that the node was Draining: cordoned \
          (Unschedulable); the answer fails open.",
         "API server:</strong> certificate expired; renew it.",
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }
+    assert!(!page.contains('✓'), "{page}");
 }
 
 #[test]

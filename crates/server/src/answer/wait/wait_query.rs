@@ -1,10 +1,16 @@
 //! The query of `/wait`.
 
+use crate::route::NOT_WATCHED;
 use http::StatusCode;
+use nodegate_program::sanitize_short;
 use nodegate_readiness::Catalog;
 use nodegate_readiness::probers::Goal;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
+
+const PARAMETERS: &str = "takes for, timeout, settle, service and format";
+/// The maximum length of a value in an error, in characters.
+const MAX_SHOWN: usize = 80;
 
 /// The timeout of a request that names none.
 const TIMEOUT: u64 = 20;
@@ -28,7 +34,7 @@ pub(super) struct WaitQuery {
 }
 
 impl WaitQuery {
-    /// Parses a query. Other parameters are ignored. The error is the answer for the client.
+    /// Parses a query. The error is the answer for the client.
     pub(super) fn parse(query: &str, catalog: &Catalog) -> Result<Self, (StatusCode, String)> {
         let (mut goal, mut timeout, mut settle, mut service) = (Goal::Acknowledged, TIMEOUT, None, None);
         let mut is_json = false;
@@ -36,19 +42,25 @@ impl WaitQuery {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "for" => {
-                    goal =
-                        parse_goal(value).ok_or_else(|| wrong("for", "acknowledged, released or ready"))?;
+                    let takes = "acknowledged, released or ready";
+                    goal = parse_goal(value).ok_or_else(|| wrong(name, value, takes))?;
                 }
                 "timeout" => timeout = seconds(name, value)?.clamp(1, MOST_TIMEOUT),
                 "settle" => settle = Some(seconds(name, value)?.min(MOST_SETTLE)),
                 "service" => service = Some(watched(value, catalog)?),
                 "format" if value == "json" => is_json = true,
-                "format" if value != "text" => return Err(wrong("format", "text or json")),
-                _ => {}
+                "format" if value == "text" => {}
+                "format" => return Err(wrong(name, value, "text or json")),
+                "" => {}
+                _ => {
+                    let text =
+                        format!("{}: no such parameter; {PARAMETERS}\n", sanitize_short(name, MAX_SHOWN));
+                    return Err((StatusCode::BAD_REQUEST, text));
+                }
             }
         }
         if service.is_some() && goal == Goal::Released {
-            return Err(wrong("for", "acknowledged or ready with service"));
+            return Err(wrong("for", goal.as_str(), "acknowledged or ready with service="));
         }
         let settle = settle.unwrap_or(if service.is_some() { SETTLE_OF_SERVICE } else { 0 });
         let [timeout, settle] = [timeout, settle].map(Duration::from_secs);
@@ -65,18 +77,17 @@ fn watched(value: &str, catalog: &Catalog) -> Result<usize, (StatusCode, String)
     let name = percent_decode_str(value).decode_utf8_lossy();
     let index = name.split_once('/').and_then(|(namespace, name)| catalog.service(namespace, name));
     index.ok_or_else(|| {
-        let text = "service: this Service is not watched; name it with --watch-service\n";
-        (StatusCode::NOT_FOUND, text.to_owned())
+        (StatusCode::NOT_FOUND, format!("service={:?}: {NOT_WATCHED}\n", sanitize_short(&name, MAX_SHOWN)))
     })
 }
 
 fn seconds(name: &str, value: &str) -> Result<u64, (StatusCode, String)> {
     let number = value.strip_suffix('s').unwrap_or(value);
-    number.parse().map_err(|_| wrong(name, "whole seconds, e.g. 20"))
+    number.parse().map_err(|_| wrong(name, value, "whole seconds, e.g. 20"))
 }
 
-fn wrong(name: &str, takes: &str) -> (StatusCode, String) {
-    (StatusCode::BAD_REQUEST, format!("{name}: takes {takes}\n"))
+fn wrong(name: &str, value: &str, takes: &str) -> (StatusCode, String) {
+    (StatusCode::BAD_REQUEST, format!("{name}={:?}: takes {takes}\n", sanitize_short(value, MAX_SHOWN)))
 }
 
 #[cfg(test)]
@@ -92,7 +103,7 @@ mod tests {
             query(text).map(|asked| (asked.goal.as_str(), asked.timeout.as_secs(), asked.settle.as_secs()))
         };
         assert_eq!(parse(""), Ok(("acknowledged", 20, 0)));
-        assert_eq!(parse("for=released&timeout=55s&settle=2&x"), Ok(("released", 55, 2)));
+        assert_eq!(parse("for=released&timeout=55s&settle=2&"), Ok(("released", 55, 2)));
         assert_eq!(parse("timeout=0&for=ready"), Ok(("ready", 1, 0)));
         assert_eq!(parse("timeout=86400&settle=86400"), Ok(("acknowledged", 600, 60)));
         assert_eq!(parse("service=a/b"), Ok(("acknowledged", 20, 2)));
@@ -107,13 +118,14 @@ mod tests {
         let (status, text) = of("service=ingress/other").unwrap_err();
         assert!(status == 404 && text.contains("--watch-service"), "{text}");
         for (query, error) in [
-            ("for=gone", "for: takes acknowledged, released or ready\n"),
-            ("for", "for: takes acknowledged, released or ready\n"),
-            ("timeout=1m", "timeout: takes whole seconds, e.g. 20\n"),
-            ("timeout=-1", "timeout: takes whole seconds, e.g. 20\n"),
-            ("settle=", "settle: takes whole seconds, e.g. 20\n"),
-            ("format=xml", "format: takes text or json\n"),
-            ("for=released&service=a/b", "for: takes acknowledged or ready with service\n"),
+            ("for=gone", "for=\"gone\": takes acknowledged, released or ready\n"),
+            ("for", "for=\"\": takes acknowledged, released or ready\n"),
+            ("timeout=1m", "timeout=\"1m\": takes whole seconds, e.g. 20\n"),
+            ("timeout=-1", "timeout=\"-1\": takes whole seconds, e.g. 20\n"),
+            ("settle=", "settle=\"\": takes whole seconds, e.g. 20\n"),
+            ("format=xml", "format=\"xml\": takes text or json\n"),
+            ("for=released&service=a/b", "for=\"released\": takes acknowledged or ready with service=\n"),
+            ("fro=ready", "fro: no such parameter; takes for, timeout, settle, service and format\n"),
         ] {
             assert_eq!(parse(query), Err((StatusCode::BAD_REQUEST, error.to_owned())), "{query}");
         }
