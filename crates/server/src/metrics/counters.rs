@@ -102,7 +102,7 @@ mod tests {
     use nodegate_readiness::Reason;
 
     fn flip(metrics: &Metrics, reason: Reason) {
-        metrics.flip(&Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
+        metrics.flip(&Flip { at_unix_ms: 0, age_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
     }
 
     fn count(metrics: &Metrics, reason: &str) -> u64 {

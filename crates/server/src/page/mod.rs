@@ -72,10 +72,6 @@ impl Page<'_> {
         (self.status.is_based_on_stale_cache() || against_ready) && self.status.verdict.is_some()
     }
 
-    fn since(&self, unix_ms: u64) -> Age {
-        self.wall.saturating_sub(unix_ms).age()
-    }
-
     fn steps(&self, verdict: Verdict) -> [Step; 3] {
         let drain = &self.status.drain;
         let is_ready = verdict == Verdict::Ready;
