@@ -86,7 +86,7 @@ impl Reader {
             traffic: self.probers.settings.traffic.as_ref().map(|counted| counted()),
             ..drain
         });
-        let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
+        let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         status.hint = hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node)
             .or_else(|| unreachable().or_else(delay).map(Into::into));
