@@ -64,7 +64,7 @@ impl Route {
 }
 
 /// The prefix of the paths that answer for one Service.
-const SERVICES_PREFIX: &str = "/services/";
+pub(crate) const SERVICES_PREFIX: &str = "/services/";
 
 /// Returns the namespace and the name of the Service that a path is about.
 pub(crate) fn service_of(path: &str) -> Option<(&str, &str)> {
