@@ -49,6 +49,12 @@ impl Error {
 /// Returns the text of an error for the user. A `Status` has its own message.
 pub(crate) fn explained(error: &kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.message.starts_with('<') => {
+            format!("HTTP {} with a web page: this is not a Kubernetes API server", status.code)
+        }
+        kube::Error::SerdeError(_) => {
+            "the answer is not one of the Kubernetes API: is this an API server?".to_owned()
+        }
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
         kube::Error::Service(error) => with_causes(&**error),
