@@ -44,7 +44,8 @@ pub fn shutdown_delay(host: HostSignals, needs_ms: Option<u64>) -> Option<String
     delay_too_short(Duration::from_millis(host.delay_ms?), needs)
 }
 
-/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed; `None` if it does not.
+/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed; `None` if it does
+/// not.
 pub fn delay_too_short(delay: Duration, needs: Duration) -> Option<String> {
     let seconds = |time: Duration| time.as_millis().div_ceil(1000);
     if delay.is_zero() {

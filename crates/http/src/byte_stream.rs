@@ -44,8 +44,8 @@ impl ClientStream {
         self.connection.activity().end_after_answer();
     }
 
-    /// Waits until the start of the connection is clear. Returns what it is if it is no HTTP/1 request; what has come is
-    /// still to be read.
+    /// Waits until the start of the connection is clear. Returns what it is if it is no HTTP/1 request; what
+    /// has come is still to be read.
     pub(crate) async fn start(&mut self) -> io::Result<NotHttp> {
         poll_fn(|cx| self.poll_start(cx)).await?;
         Ok(NotHttp::of(&self.unread))

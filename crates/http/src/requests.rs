@@ -111,8 +111,8 @@ impl<H: Handler> Protocol for Http<H> {
     }
 }
 
-/// Serves the requests of a connection, and closes it. Returns the error that ended it. The stream may be the [`ClientStream`] of the connection
-/// or TLS over it.
+/// Serves the requests of a connection, and closes it. Returns the error that ended it. The stream may be the
+/// [`ClientStream`] of the connection or TLS over it.
 pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

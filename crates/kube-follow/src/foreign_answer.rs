@@ -10,8 +10,8 @@ use kube::core::Status;
 /// The reason in the `Status` that replaces such an answer. Its message is the whole sentence.
 pub(crate) const REASON: &str = "NotKubernetes";
 
-/// Turns an answer that no API server gives into an error as the API has it, and returns that body. The code stays if it
-/// says what to do next: 401, 429 and 5xx.
+/// Turns an answer that no API server gives into an error as the API has it, and returns that body. The code
+/// stays if it says what to do next: 401, 429 and 5xx.
 pub(crate) fn replace(head: &mut Parts) -> Option<Bytes> {
     let code = head.status;
     let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait. Watches that end
-/// sooner would cost more requests than asking again and again.
+/// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait.
+/// Watches that end sooner would cost more requests than asking again and again.
 pub const SHORT_LIFE: Duration = Duration::from_secs(15);
 
 /// The error of a request without an answer.

@@ -263,8 +263,9 @@ struct Hour {
     stale: usize,
 }
 
-/// Watches for an hour after the first five minutes, with an API server whose answers take this long, and with a watch of the Lease
-/// that is renewed every 10 s, unless it is forbidden. `watch_lasts` is the life of a watch.
+/// Watches for an hour after the first five minutes, with an API server whose answers take this long, and
+/// with a watch of the Lease that is renewed every 10 s, unless it is forbidden. `watch_lasts` is the life of
+/// a watch.
 async fn an_hour(takes: fn() -> Duration, leases: bool, watch_lasts: Duration) -> Hour {
     let began = nodegate_clock::now();
     nodegate_clock::set_wall(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000));

@@ -162,7 +162,8 @@ impl LockHolder {
         self.delay = delay;
     }
 
-    /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load balancer needs.
+    /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load
+    /// balancer needs.
     async fn look_at_agent(&mut self, delay: Duration) {
         let Ok(summary) = ask_drain(&[self.agent], ASK).await else { return };
         let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());

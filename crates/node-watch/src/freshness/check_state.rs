@@ -148,8 +148,8 @@ impl ConsistencyCheck {
         }
     }
 
-    /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier. Up to 2.4 s an
-    /// answer, that makes 300 checks an hour.
+    /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
+    /// Up to 2.4 s an answer, that makes 300 checks an hour.
     pub(super) fn due_after(&self) -> Duration {
         self.stale_after.saturating_sub(self.took * 5 / 4).min(self.stale_after.mul_f64(CHECK_AFTER))
     }

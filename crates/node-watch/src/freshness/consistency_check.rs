@@ -36,8 +36,8 @@ impl FreshnessMonitor {
         Some(due.max(self.check.waits_until()))
     }
 
-    /// Returns the age of a proof at which the check is due. While renewals come often enough, the next one is waited for: a
-    /// check between each two would cost 360 requests an hour.
+    /// Returns the age of a proof at which the check is due. While renewals come often enough, the next one
+    /// is waited for: a check between each two would cost 360 requests an hour.
     fn due_after(&self) -> Duration {
         let renewal = self.renewed_every.mul_f64(RENEWAL_LATE);
         let comes = self.lease.is_open() && self.lease.has_heartbeat;

@@ -18,8 +18,8 @@ impl Board {
         self.published.load().state.needed(&self.catalog)
     }
 
-    /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for. While the cache is stale,
-    /// the last one stays: it belongs to the last known Ready condition.
+    /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for. While the
+    /// cache is stale, the last one stays: it belongs to the last known Ready condition.
     pub fn set_kubelet(&self, outcome: Outcome, now: Moment, wall: SystemTime) {
         if self.freshness(now).stale {
             return;

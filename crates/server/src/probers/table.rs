@@ -24,7 +24,8 @@ impl Table {
         Self { most, probers: BTreeMap::new(), taken_over: 0, overflows: 0, overflown: None }
     }
 
-    /// Records an answer. Returns `None` if no prober has this key, else the prober if it has just become regular.
+    /// Records an answer. Returns `None` if no prober has this key, else the prober if it has just become
+    /// regular.
     pub(super) fn note(&mut self, key: u64, answer: &RecordedAnswer) -> Option<Option<Prober>> {
         let prober = self.probers.get_mut(&key)?;
         let was_regular = prober.history.regular_since().is_some();
