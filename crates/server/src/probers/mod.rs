@@ -162,7 +162,8 @@ impl Probers {
         };
         match noted {
             None => self.enter(key, request, state, &answer, board),
-            Some(new) => new.iter().for_each(Prober::warn_if_blind),
+            Some(true) => warn_if_blind(request, board),
+            Some(false) => {}
         }
         self.noted.notify_one();
     }
@@ -270,6 +271,19 @@ impl Probers {
     /// Locks the tables, for a few lines that only read or change records.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs a client that has become regular and can't see drains.
+fn warn_if_blind(request: &ProbeRequest<'_>, board: &Board) {
+    let ParsedRequest { text, kind, .. } = request.target.parse(board);
+    if kind == ProberKind::Other && !request.on_this_node {
+        tracing::warn!(
+            client = %request.peer.to_canonical(),
+            request = text,
+            "a client regularly sends a request whose answer no drain changes; let it send GET /health by plain \
+             HTTP/1.1"
+        );
     }
 }
 

@@ -75,18 +75,6 @@ impl Prober {
         self.report = report.unwrap_or(self.report);
     }
 
-    /// Logs a regular client that can't see drains.
-    pub(super) fn warn_if_blind(&self) {
-        let ProberId { address, request, .. } = &*self.name;
-        if request.kind == ProberKind::Other && !self.on_this_node {
-            tracing::warn!(
-                client = %address,
-                request = request.text,
-                "a client regularly sends a request whose answer no drain changes; let it send GET /health by plain HTTP/1.1"
-            );
-        }
-    }
-
     /// Returns true if it is not shown any more.
     pub(super) fn has_expired(&self, now: Moment) -> bool {
         let since = now.since(self.history.last);
