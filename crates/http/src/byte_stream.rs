@@ -2,6 +2,7 @@
 
 use crate::connection_handle::Connection;
 use crate::connection_start::{Malformed, Start, WithoutVersion};
+use crate::requests::NotHttp;
 use bytes::{Buf, Bytes};
 use std::future::poll_fn;
 use std::io;
@@ -41,6 +42,13 @@ impl ClientStream {
     /// Marks the next bytes sent as the last ones.
     pub fn end_after_answer(&self) {
         self.connection.activity().end_after_answer();
+    }
+
+    /// Waits until the start of the connection is clear. Returns what it is if it is no HTTP/1 request; what
+    /// has come is still to be read.
+    pub(crate) async fn start(&mut self) -> io::Result<NotHttp> {
+        poll_fn(|cx| self.poll_start(cx)).await?;
+        Ok(NotHttp::of(&self.unread))
     }
 
     /// Sends all of `bytes`.

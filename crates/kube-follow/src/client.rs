@@ -65,9 +65,7 @@ pub struct ClientError(String);
 impl ClientError {
     /// Returns the error of credentials that can't be used, with their source.
     pub(crate) fn unusable(error: impl Display) -> Self {
-        let kubeconfig = std::env::var("KUBECONFIG");
-        let place = kubeconfig.unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned());
-        Self(format!("unusable credentials in {place}: {error}"))
+        Self(format!("unusable credentials in {}: {error}", place()))
     }
 
     /// Returns the error of a name for the server that is none.
@@ -75,6 +73,11 @@ impl ClientError {
         let what = "neither a DNS name nor an address";
         Self(format!("the kubeconfig's tls-server-name {name:?} is {what}"))
     }
+}
+
+/// Returns the place of the credentials.
+pub(crate) fn place() -> String {
+    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
 }
 
 /// Reads the configuration: the in-cluster credentials first, then kubeconfigs.

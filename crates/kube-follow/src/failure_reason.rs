@@ -1,5 +1,7 @@
 //! The reasons why a session ended.
 
+use crate::client::place;
+use crate::foreign_answer;
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::resolve::NotResolved;
@@ -103,8 +105,12 @@ pub fn detail(error: &(dyn StdError + 'static)) -> String {
     if let Some(error) = find::<rustls::Error>(error) {
         return tls_refusal::explained(error);
     }
+    if find::<serde_json::Error>(error).is_some() {
+        // The library's own words say where in a text that no one sees.
+        return "the answer is not one of the Kubernetes API: is this an API server?".to_owned();
+    }
     let text = match find::<Box<Status>>(error) {
-        Some(status) => refusal(status.code, &status.message),
+        Some(status) => refusal(status),
         None => unanswered(error),
     };
     bounded(&text)
@@ -130,9 +136,17 @@ fn unanswered(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// Returns an answer that is an error, as a sentence: the code, and what the API server says.
-pub(crate) fn refusal(code: u16, message: &str) -> String {
-    let code = StatusCode::from_u16(code).map_or_else(|_| code.to_string(), |code| code.to_string());
-    match message.trim() {
+pub(crate) fn refusal(status: &Status) -> String {
+    let code = StatusCode::from_u16(status.code);
+    let code = code.map_or_else(|_| status.code.to_string(), |code| code.to_string());
+    match status.message.trim() {
+        message if status.reason == foreign_answer::REASON => message.to_owned(),
+        _ if status.code == 401 => {
+            let place = place();
+            format!(
+                "{code}: the API server refuses the credentials in {place}; have they expired, or are they another cluster's?"
+            )
+        }
         "" => code,
         message if code.ends_with(message) => code,
         message => format!("{code}: {message}"),
@@ -173,6 +187,10 @@ mod tests {
         };
         let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
         assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
-        assert_eq!(status(401, "Unauthorized"), "401 Unauthorized");
+        let refused = status(401, "Unauthorized");
+        assert!(
+            refused.starts_with("401 Unauthorized: the API server refuses the credentials in "),
+            "{refused}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! One session of a follower: a list, then a watch until a fault.
 
 use crate::failure_reason::{FailureReason, detail};
+use crate::observe::SHORT_LIFE;
 use futures::TryStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
@@ -29,12 +30,24 @@ pub struct SessionEnd {
     pub detail: String,
     /// The duration of the session.
     pub lasted: Duration,
+    /// The time since its list was complete.
+    pub watched: Option<Duration>,
 }
 
 impl SessionEnd {
     /// Returns a session that could not begin.
     pub fn before_it_began(reason: FailureReason, detail: String) -> Self {
-        Self { reason, detail, lasted: Duration::ZERO }
+        Self { reason, detail, lasted: Duration::ZERO, watched: None }
+    }
+
+    /// Returns true if its watch ended too soon to be of use, although the list was complete.
+    pub fn is_useless(&self) -> bool {
+        let is_short = self.watched.is_some_and(|watched| watched < SHORT_LIFE);
+        match self.reason {
+            FailureReason::Timeout => self.watched.is_some(),
+            FailureReason::ClosedEarly | FailureReason::Disconnected => is_short,
+            _ => false,
+        }
     }
 }
 
@@ -50,31 +63,32 @@ where
         mut told: impl FnMut(Event<K>),
     ) -> SessionEnd {
         let began = Instant::now();
-        let ended = |reason, detail| SessionEnd { reason, detail, lasted: began.elapsed() };
+        let mut listed_at: Option<Instant> = None;
         let mut events = pin!(watcher(self.api, self.config));
         let mut stop = pin!(stop);
-        let mut listed = false;
-        loop {
+        let (reason, detail) = loop {
             let event = tokio::select! {
                 // The reason of `stop` comes first: the events may show another reason a moment later.
                 biased;
-                (reason, detail) = &mut stop => return ended(reason, detail),
+                why = &mut stop => break why,
                 event = events.try_next() => event,
-                () = tokio::time::sleep_until(began + self.list_within), if !listed => {
-                    return ended(FailureReason::Timeout, "the first list took too long".to_owned());
+                () = tokio::time::sleep_until(began + self.list_within), if listed_at.is_none() => {
+                    break (FailureReason::Timeout, "the first list took too long".to_owned());
                 }
             };
             match event {
                 Ok(Some(event)) => {
-                    listed |= matches!(event, Event::InitDone);
+                    if matches!(event, Event::InitDone) {
+                        listed_at = Some(Instant::now());
+                    }
                     told(event);
                 }
-                Ok(None) => {
-                    return ended(FailureReason::Disconnected, "the stream of events ended".to_owned());
-                }
-                Err(error) => return ended(FailureReason::of(&error), detail(&error)),
+                Ok(None) => break (FailureReason::Disconnected, "the stream of events ended".to_owned()),
+                Err(error) => break (FailureReason::of(&error), detail(&error)),
             }
-        }
+        };
+        let watched = listed_at.map(|at| at.elapsed());
+        SessionEnd { reason, detail, lasted: began.elapsed(), watched }
     }
 }
 
@@ -94,6 +108,19 @@ mod tests {
     use std::sync::Arc;
     use tower::BoxError;
 
+    /// A proxy's page, as any body, must not look like something of the API.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_no_api_server_is_named_without_its_body() {
+        for (list, said) in [
+            (Some((200, r#"{"hello":"world"}"#)), "the answer is not one of the Kubernetes API"),
+            (Some((302, "to:/login?a=b")), "HTTP 302 to /login: this is not a Kubernetes API server"),
+            (Some((503, HTML)), "HTTP 503 with a web page: this is not a Kubernetes API server"),
+        ] {
+            let ended = session(list).run(pending(), |_| {}).await;
+            assert!(ended.detail.starts_with(said), "{}", ended.detail);
+        }
+    }
+
     /// Returns a session whose lists get this answer, or none, and whose watches end at once.
     fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
         let answer = move |request: Request<Body>| async move {
@@ -101,8 +128,13 @@ mod tests {
             let Some((code, body)) = (if watches { Some((200, "")) } else { list }) else {
                 return pending().await;
             };
-            let body = Full::new(Bytes::from_static(body.as_bytes()));
-            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+            let mut answer = Response::builder().status(code);
+            if let Some(to) = body.strip_prefix("to:") {
+                answer = answer.header("location", to);
+            } else if body.starts_with('<') {
+                answer = answer.header("content-type", "text/html");
+            }
+            Ok::<_, BoxError>(answer.body(Full::new(Bytes::from_static(body.as_bytes())))?)
         };
         let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
         let client = tagged(Client::new(observed, "default"), StreamId(0), Duration::from_secs(4));
@@ -128,7 +160,8 @@ mod tests {
             (Some((200, r#"{"kind":"NodeList","#)), FailureReason::Malformed),
             (Some((200, EMPTY)), FailureReason::ClosedEarly),
             (Some((503, INDENTED)), FailureReason::ServerError),
-            (Some((403, HTML)), FailureReason::Forbidden),
+            (Some((403, HTML)), FailureReason::ServerError),
+            (Some((401, HTML)), FailureReason::Unauthorized),
         ] {
             let ended = session(list).run(pending(), |_| {}).await;
             assert_eq!(ended.reason, reason, "{}", ended.detail);

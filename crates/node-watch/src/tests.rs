@@ -256,6 +256,104 @@ async fn answers_that_take_six_seconds_make_the_cache_fresh_and_keep_it_so() {
     assert!(clients <= 5, "{clients} clients");
 }
 
+/// The requests of an hour, and how often the cache was seen stale in it, each half second.
+#[derive(Debug, Default)]
+struct Hour {
+    requests: usize,
+    stale: usize,
+}
+
+/// Watches for an hour after the first five minutes, with an API server whose answers take this long, and
+/// with a watch of the Lease that is renewed every 10 s, unless it is forbidden. `watch_lasts` is the life of
+/// a watch.
+async fn an_hour(takes: fn() -> Duration, leases: bool, watch_lasts: Duration) -> Hour {
+    let began = nodegate_clock::now();
+    nodegate_clock::set_wall(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let requests = asked.clone();
+    let open = move || {
+        let requests = requests.clone();
+        BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {
+            let asked = Asked { client: 0, after: nodegate_clock::now() - began, uri: request.uri().clone() };
+            let (is_watch, is_lease) =
+                (asked.query().contains("watch="), asked.uri.path().ends_with("/leases"));
+            let is_check = asked.is_check();
+            requests.lock().unwrap().push(asked);
+            async move {
+                sleep(takes()).await;
+                let (status, text) = match (is_watch, is_lease) {
+                    (_, true) if !leases => (403, ""),
+                    (true, _) => (200, ""),
+                    (false, true) => (200, LEASES),
+                    _ if is_check => (404, ""),
+                    (false, false) => (200, EMPTY),
+                };
+                let ends = nodegate_clock::now() + if is_watch { watch_lasts } else { Duration::ZERO };
+                let renewals = futures::stream::unfold((), move |()| async move {
+                    let next = nodegate_clock::now() + Duration::from_secs(10);
+                    sleep(next.min(ends) - nodegate_clock::now()).await;
+                    let date = k8s_openapi::jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap();
+                    let line = format!(
+                        r#"{{"type":"MODIFIED","object":{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{{"name":"n","resourceVersion":"2"}},"spec":{{"renewTime":"{date}","leaseDurationSeconds":40}}}}}}{}"#,
+                        "\n"
+                    );
+                    let line = if is_lease {
+                        line
+                    } else {
+                        r#"{"type":"BOOKMARK","object":{"kind":"Node","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}"#.to_owned() + "\n"
+                    };
+                    (nodegate_clock::now() < ends)
+                        .then(|| (Ok::<_, BoxError>(http_body::Frame::data(Bytes::from(line))), ()))
+                });
+                let body = if is_watch && status == 200 {
+                    http_body_util::StreamBody::new(renewals).boxed_unsync()
+                } else {
+                    Full::new(Bytes::from_static(text.as_bytes())).map_err(BoxError::from).boxed_unsync()
+                };
+                Ok::<_, BoxError>(Response::builder().status(status).body(body)?)
+            }
+        }))
+    };
+    let node_watch = node_watch(began, Catalog::default(), open);
+    let mut hour = Hour::default();
+    let seen = async {
+        sleep(Duration::from_mins(5)).await;
+        asked.lock().unwrap().clear();
+        for _ in 0..7200 {
+            sleep(Duration::from_millis(500)).await;
+            let now = node_watch.timeline.at(nodegate_clock::now());
+            hour.stale += usize::from(node_watch.board.freshness(now).stale);
+        }
+    };
+    tokio::select! {
+        () = seen => {}
+        () = node_watch.clone().run(watch::channel(Startup::Connecting).0) => unreachable!(),
+    }
+    hour.requests = asked.lock().unwrap().len();
+    hour
+}
+
+/// Answers of 3 s need 300 checks to keep the cache fresh, and some time to be late by.
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_slow_answers_is_within_the_budget_of_requests() {
+    let seconds = [|| Duration::from_secs(2), || Duration::from_secs(3), || Duration::from_secs(5)];
+    for (takes, leases, most) in
+        [(seconds[0], false, 300), (seconds[1], false, 330), (seconds[1], true, 60), (seconds[2], true, 60)]
+    {
+        let hour = an_hour(takes, leases, NO_LIMIT).await;
+        assert!(hour.requests <= most && hour.stale == 0, "{:?}, {leases}: {hour:?}", takes());
+    }
+}
+
+/// Something between the agent and the API server ends each watch.
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_watches_that_end_too_soon_is_within_the_budget_of_requests() {
+    for leases in [true, false] {
+        let hour = an_hour(|| Duration::from_millis(10), leases, Duration::from_secs(3)).await;
+        assert!(hour.requests <= 300 && hour.stale == 0, "{leases}: {hour:?}");
+    }
+}
+
 /// A first watch may be lost before a renewal came on it. Without a Lease, none is due.
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_a_listed_lease_that_brings_no_renewal_is_replaced() {

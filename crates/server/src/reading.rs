@@ -88,7 +88,7 @@ impl Reader {
             traffic: self.probers.settings.traffic.as_ref().map(|counted| counted()),
             ..drain
         });
-        let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
+        let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         status.port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.hint = status.port_taken.as_deref().map(|what| hints::port_taken(what).into());

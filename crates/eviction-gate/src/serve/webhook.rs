@@ -119,7 +119,7 @@ impl Protocol for Https {
             self.webhook.api_servers.add(connection.client.address);
             connection.make_known();
         }
-        serve_requests(tls, connection, self.webhook.clone()).await;
+        let _ = serve_requests(tls, connection, self.webhook.clone()).await;
     }
 }
 

@@ -20,8 +20,7 @@ fn a_malformed_answer_is_a_row() {
     steering["verdict"] = json!("not-ready");
     steering["version"] = json!("1\r\n2");
     let mut from_the_future = ready("clock");
-    from_the_future["flips"] =
-        json!([{"at_unix_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
+    from_the_future["flips"] = json!([{"at_unix_ms": u64::MAX, "age_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
     from_the_future["uptime_ms"] = json!(u64::MAX);
     let lab = Lab::new([
         ("endless", Behaviour::Endless),
