@@ -105,8 +105,7 @@ async fn the_first_file_needs_no_api_server_and_the_api_server_may_be_behind_it(
     lab.until("the template's part serves", async || get(own).is_ok()).await;
     assert!(!lab.is_ready());
     lab.sim.restart(true).await.unwrap();
-    let web = ports::free();
-    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
+    let web = lab.add("web", Value::Null).await;
     lab.until("the Service is served", async || get(web).is_ok() && lab.is_ready()).await;
 }
 
@@ -120,10 +119,9 @@ async fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
             },
         )
         .await;
-    let port = ports::free();
-    let mut local = lab.service("local", port, &json!({"nodegate.io/haproxy-local-check": "agent"}));
-    local["spec"]["externalTrafficPolicy"] = json!("Local");
-    lab.sim.apply(local).unwrap();
+    let annotations = json!({"nodegate.io/haproxy-local-check": "agent"});
+    let more = json!({"metadata": {"annotations": annotations}, "spec": {"externalTrafficPolicy": "Local"}});
+    lab.add("local", more).await;
     lab.start(&[]).await;
     let why = "the agents do not watch it: they need --watch-service default/local";
     lab.until_logged(why).await;
