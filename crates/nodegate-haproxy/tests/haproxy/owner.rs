@@ -43,7 +43,8 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     lab.until_logged("HAProxy is not running").await;
     lab.kill_program().await;
     lab.start_program();
-    a_while_due(&lab).await;
+    lab.until_metric("nodegate_haproxy_pending", 1.0).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), good, "{}", lab.log());
     lab.start_haproxy().await;
     lab.until("it serves", async || get(port).is_ok()).await;
@@ -53,12 +54,6 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     std::fs::write(&lab.template, "global\n  maxconn 1999\n").unwrap();
     lab.until_reloaded(before).await;
     lab.until("it serves", async || get(port).is_ok()).await;
-}
-
-/// Waits until the program has tried to apply a change for a while.
-async fn a_while_due(lab: &Lab) {
-    lab.until_metric("nodegate_haproxy_pending", 1.0).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

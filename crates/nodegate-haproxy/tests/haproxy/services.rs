@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,16 +27,6 @@ fn asks(client: [u8; 4], port: u16) -> bool {
     ask().unwrap_or(false)
 }
 
-/// Returns the nodes that this client's requests reach.
-fn reached_by(lab: &Lab, client: [u8; 4], port: u16) -> BTreeSet<IpAddr> {
-    let before = lab.served.lock().unwrap().clone();
-    for _ in 0..6 {
-        assert!(asks(client, port), "{}", lab.log());
-    }
-    let now = lab.served.lock().unwrap();
-    now.iter().filter(|(at, count)| before.get(at) != Some(*count)).map(|(at, _)| *at).collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_clients_in_the_source_ranges_are_served() {
     let mut lab = Lab::new(2).await;
@@ -54,33 +44,6 @@ async fn only_clients_in_the_source_ranges_are_served() {
     );
     assert_eq!(*lab.served.lock().unwrap(), before);
     lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() {
-    let mut lab = Lab::new(4).await;
-    let affinity = json!({
-        "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}},
-    });
-    let port = lab.add("web", json!({"spec": affinity})).await;
-    lab.start(&[port]).await;
-    let clients: Vec<[u8; 4]> = (1..=20).map(|last| [127, 0, 0, last]).collect();
-    let homes = || clients.iter().map(|client| reached_by(&lab, *client, port)).collect::<Vec<_>>();
-    let first = homes();
-    assert!(first.iter().all(|nodes| nodes.len() == 1), "{first:?}\n{}", lab.log());
-    let all: BTreeSet<_> = first.iter().flatten().copied().collect();
-    assert!(all.len() > 2, "{all:?}");
-    let before = lab.reloads().await;
-    lab.add("more", Value::Null).await;
-    lab.until_reloaded(before).await;
-    assert_eq!(homes(), first, "over a reload");
-    let gone = *first[0].first().unwrap();
-    let index = (0..4).find(|index| node_address(*index) == gone).unwrap();
-    lab.drain(&format!("nodegate_default_web_{port}"), index).await;
-    for (now, before) in homes().iter().zip(&first) {
-        let moved = before.contains(&gone);
-        assert!(now.len() == 1 && (now == before) != moved && !now.contains(&gone), "{before:?} -> {now:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
