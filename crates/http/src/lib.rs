@@ -50,6 +50,7 @@ mod networks;
 mod rare_lines;
 mod requests;
 mod server;
+mod syn_filter;
 
 pub use admin::{AdminPages, Health, text};
 pub use byte_stream::ClientStream;
