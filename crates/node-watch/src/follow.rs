@@ -169,7 +169,8 @@ impl<F: Followed> Follower<F> {
             return;
         }
         if !ended.is_useless() {
-            if ended.watched.is_some() {
+            // One that an event has kept open for a while shows nothing.
+            if ended.watched.is_some_and(|watched| watched > SHORT_LIFE * 2) {
                 (self.useless_since, self.relists_until) = (None, None);
             }
             return;
