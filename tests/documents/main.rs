@@ -12,3 +12,4 @@ mod packages;
 mod prometheus;
 mod release;
 mod running_demo;
+mod wrong_inputs;

@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn drain_takes_a_final_status_and_excluded_200() {
         assert!(parse("excluded=200").unwrap().excluded && !parse("drain=200").unwrap().excluded);
-        assert_eq!(parse("excluded=503"), Err("excluded: takes 200".to_owned()));
+        assert_eq!(parse("excluded=503"), Err("excluded=\"503\": takes 200".to_owned()));
         for good in ["200", "404", "599"] {
             assert_eq!(parse(&format!("drain={good}")).unwrap().drain, good.parse().ok());
         }

@@ -9,4 +9,4 @@ pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
 mod settings;
-mod steps;
+pub(crate) mod steps;

@@ -140,17 +140,18 @@ impl Findings {
 
     fn node(&mut self, setup: &Setup, node: &CheckedNode) {
         let name = node.row.node.name.as_str();
-        let status = match &node.row.said {
-            Ok(answer) => &answer.said.status,
-            Err(error) if node.is_port_taken => return self.port_taken(name, &error.detail),
-            Err(error) => {
+        let reply = node.unreached.as_ref().filter(|_| node.is_port_taken);
+        let status = match (&node.row.said, reply) {
+            (Ok(answer), _) => &answer.said.status,
+            (Err(_), Some(reply)) => return self.port_taken(name, &reply.short),
+            (Err(error), None) => {
                 return self.add("no_agent", name, format!("no answer of its agent: {}", error.detail));
             }
         };
-        match (&status.port_taken, &node.unreached) {
+        match (&status.port_taken, reply) {
             (Some(answer), _) => self.port_taken(name, answer),
-            (None, Some(error)) if node.is_port_taken => self.port_taken(name, &error.detail),
-            _ => self.reach(setup, node, status),
+            (None, Some(reply)) => self.port_taken(name, &reply.short),
+            (None, None) => self.reach(setup, node, status),
         }
         self.verdict(name, status);
         if !node.row.is_out_by_design() {

@@ -105,7 +105,7 @@ fn what_is_wrong_comes_first_with_what_to_do() {
     noticed["hint"] = json!("the same in words");
     let application = Behaviour::Sends(b"HTTP/1.1 200 OK\r\n\r\n<h1>Hello</h1>".to_vec());
     for (behaviour, what) in
-        [(says(&noticed), "10.0.0.12:25001: HTTP 200)"), (application, "is not one of nodegate")]
+        [(says(&noticed), "10.0.0.12:25001: HTTP 200)"), (application, "(no agent of nodegate)")]
     {
         lab.crowd.now("b", behaviour);
         let said = lab.run(&["check"]);

@@ -1,0 +1,71 @@
+//! Wrong inputs of every program, each with its whole message: `wrong_inputs.txt`. A message names the flag, variable,
+//! file or parameter, the value, and what is accepted or what to do.
+
+use crate::docs::steps::matches;
+use crate::docs::pages::root;
+use crate::running_demo::Running;
+use nodegate_testbed::programs;
+use std::process::{Command, Stdio};
+
+const INPUTS: &str = include_str!("wrong_inputs.txt");
+
+/// The functions of the table: `log PART COMMAND…` runs a program until a line of its log has this part, and prints the
+/// line without its time; `kubeconfig SERVER USER` prints the path of one; `plugin SCRIPT` a user with a credential plugin; `taken` a port that a program has.
+const FUNCTIONS: &str = r#"
+log() {
+  local part=$1 out; shift; out=$(mktemp -p "$DIR")
+  "$@" >"$out" 2>&1 & local pid=$!
+  until grep -q -e "$part" "$out"; do kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+  grep -q -e "$part" "$out" || cat "$out"
+  grep -m1 -e "$part" "$out" | sed 's/^[^ ]*Z *//'
+  kill $pid 2>/dev/null; wait $pid 2>/dev/null
+}
+kubeconfig() {
+  local file; file=$(mktemp -p "$DIR" kubeconfig.XXXXXX); ln -sf "$file" "$DIR/kubeconfig"
+  echo "{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: $2}],
+    clusters: [{name: c, cluster: {server: \"$1\", insecure-skip-tls-verify: true}}]}" >"$file"
+  echo "$DIR/kubeconfig"
+}
+plugin() {
+  printf '#!/bin/sh\n%s\n' "$1" >"$DIR/login"; chmod +x "$DIR/login"
+  echo "{exec: {apiVersion: client.authentication.k8s.io/v1, command: $DIR/login, interactiveMode: Never}}"
+}
+sim() { sed -n 's/.*server: *"\?\(https:[^" ,}]*\).*/\1/p' "$DEMO" | head -n1; }
+taken() { sim | sed 's/.*://'; }
+agent() {
+  export NODE_NAME=${NODE_NAME-worker-1} NODEGATE_LISTEN_ADDRESS=127.0.0.1 LISTEN_PORT=0 NODEGATE_AGENT_CHECK_PORT=0
+  exec nodegate "$@"
+}
+haproxy() {
+  export NODEGATE_HAPROXY_CONFIG=$DIR/haproxy.cfg NODEGATE_HAPROXY_BINARY=none NODEGATE_HAPROXY_LISTEN=none
+  exec nodegate-haproxy "$@"
+}
+gate() {
+  export NODEGATE_GATE_LISTEN=127.0.0.1:0 NODEGATE_GATE_HEALTH_LISTEN=127.0.0.1:0
+  exec nodegate-eviction-gate "$@"
+}
+"#;
+
+#[test]
+fn every_wrong_input_is_answered_in_words() {
+    let demo = Running::start(&["--no-haproxy"]);
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let programs = programs::agent();
+    let path = format!("{}:/usr/bin:/bin", programs.parent().unwrap().display());
+    let (mut all, mut wrong, mut count) = (String::new(), 0, 0);
+    for row in INPUTS.split("\n$ ").skip(1) {
+        let (command, message) = row.split_once('\n').unwrap();
+        let script = format!("{FUNCTIONS}\n{} 2>&1", demo.moved(command));
+        let mut bash = Command::new("timeout");
+        bash.args(["60", "bash", "-c", &script]).current_dir(root()).env_clear().env("PATH", &path);
+        bash.env("DIR", dir).env("DEMO", &demo.kubeconfig).env("HOME", "/absent").stdin(Stdio::null());
+        let output = bash.output().expect("bash and timeout are needed");
+        let said = String::from_utf8_lossy(&output.stdout).replace(dir, "DIR");
+        let is_right = matches(&demo.moved(message), &said);
+        (wrong, count) = (wrong + usize::from(!is_right), count + 1);
+        let mark = if is_right { "" } else { "  <- another message" };
+        all += &format!("\n$ {command}{mark}\n{said}");
+    }
+    assert!(wrong == 0 && count >= 60, "{wrong} of {count}:\n{all}");
+}
