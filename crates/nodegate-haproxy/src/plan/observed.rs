@@ -102,6 +102,7 @@ pub(crate) const DELETING: i64 = i64::MAX;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one of the Service's fields")]
 pub(crate) struct ObservedService {
     pub(crate) namespace: String,
     pub(crate) name: String,
