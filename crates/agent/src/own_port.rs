@@ -87,7 +87,7 @@ impl OwnPort {
             match answerer(self.app.start_id(), self.board.node_name(), address, reply) {
                 Answerer::Nobody => {}
                 Answerer::Agent => found = Answerer::Agent,
-                other => return other,
+                other @ Answerer::Other(_) => return other,
             }
         }
         found

@@ -73,7 +73,9 @@ impl Reader {
             services.map(|service| self.service(board, service, &known)).unzip();
         let out = statuses.iter().zip(&services).filter(|(status, _)| status.local_endpoints == 0);
         let services_out: Vec<_> = out.map(|(_, (index, _))| *index).collect();
-        let mut status = Status { start_id: self.start_id.clone(), ..Status::of(board, self.version) };
+        let port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let start_id = self.start_id.clone();
+        let mut status = Status { start_id, port_taken, ..Status::of(board, self.version) };
         let of = SubjectKind::Node {
             by_label_alone: board.is_out_by_label_alone(now),
             services_out: &services_out,
@@ -90,12 +92,10 @@ impl Reader {
         });
         let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
-        status.port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        status.hint = status.port_taken.as_deref().map(|what| hints::port_taken(what).into());
+        let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
         let excluded =
             || hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node);
-        status.hint =
-            status.hint.take().or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
+        status.hint = taken.or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
         let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
         status.services = statuses;
         status.probers = records;

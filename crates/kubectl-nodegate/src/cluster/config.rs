@@ -12,17 +12,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the cluster with its user, and the context's name; without a context that is the cluster of the pod.
 pub(super) fn find(args: &KubectlArgs) -> Result<(Config, Option<String>), String> {
     let found = nodegate_kubeconfig::find(args.kubeconfig.as_deref(), args.context.as_deref())?;
-    let (mut config, context) = match (found, &args.context) {
-        (Some(found), _) => (found.config, Some(found.context)),
-        (None, Some(name)) => return Err(format!("the pod's service account has no context {name:?}")),
-        (None, None) => {
-            let in_cluster = nodegate_kubeconfig::in_cluster();
-            (
-                in_cluster
-                    .map_err(|why| nodegate_kubeconfig::no_credentials(&why) + ", or give --kubeconfig")?,
-                None,
-            )
+    let (mut config, context) = if let Some(found) = found {
+        (found.config, Some(found.context))
+    } else {
+        let none = |why: String| nodegate_kubeconfig::no_credentials(&why) + ", or give --kubeconfig";
+        let in_cluster = nodegate_kubeconfig::in_cluster().map_err(none)?;
+        if let Some(name) = &args.context {
+            return Err(format!("the pod's service account has no context {name:?}"));
         }
+        (in_cluster, None)
     };
     let user = &mut config.auth_info;
     if args.impersonate.is_some() {
