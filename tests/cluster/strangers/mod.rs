@@ -255,14 +255,14 @@ fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
     assert_harmless(&["pipelines, unread", "kept"], From::Beside);
 }
 
-/// Prints the tables, one for each port. `STRANGERS_AGENT` names an optimised program, beside which the others are;
+/// Prints the tables, one for each port;
 /// `STRANGERS_SECONDS` sets the length of each attack, `STRANGERS_PORT` selects a port, and `STRANGERS` rows by a part of
 /// the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
     let set = |name| env::var(name).ok().filter(|text| !text.is_empty());
-    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
+    let agent = programs::agent();
     let duration =
         Duration::from_secs(set("STRANGERS_SECONDS").map_or(8, |seconds| seconds.parse().unwrap()));
     let (wanted, port) = (set("STRANGERS").unwrap_or_default(), set("STRANGERS_PORT").unwrap_or_default());

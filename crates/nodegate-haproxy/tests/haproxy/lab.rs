@@ -6,7 +6,7 @@ use crate::servers::{Counts, count};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{nodegate_haproxy, system};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -151,7 +151,7 @@ impl Lab {
 
     pub(crate) fn start_program(&mut self) {
         let log = self.log_file("program.log");
-        let mut command = started_by(&self.program_by, std::process::Command::new(program()));
+        let mut command = started_by(&self.program_by, std::process::Command::new(nodegate_haproxy()));
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--config").arg(&self.config);
         command.arg("--master-socket").arg(&self.master);
         command.args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
@@ -213,7 +213,7 @@ impl Lab {
 
     /// Returns the tables of `--explain`.
     pub(crate) fn explain(&self) -> String {
-        let mut command = std::process::Command::new(program());
+        let mut command = std::process::Command::new(nodegate_haproxy());
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--explain");
         command.arg("--config").arg(&self.config).arg("--master-socket").arg(&self.master);
         let output = command.args(self.settings()).output().unwrap();
@@ -401,12 +401,6 @@ fn merge(into: &mut Value, more: &Value) {
         (_, Value::Null) => {}
         (into, more) => *into = more.clone(),
     }
-}
-
-/// Returns the program that cargo built, or the one that `NODEGATE_HAPROXY` names, such as a release.
-pub(crate) fn program() -> PathBuf {
-    let built = || PathBuf::from(env!("CARGO_BIN_EXE_nodegate-haproxy"));
-    std::env::var_os("NODEGATE_HAPROXY").map_or_else(built, PathBuf::from)
 }
 
 /// Returns a command that starts a program behind these words.

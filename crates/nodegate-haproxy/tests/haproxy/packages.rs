@@ -1,13 +1,13 @@
 //! The packages on a Debian whose HAProxy is in use: three steps to the first Service, upgrade, removal and
 //! purge, while that HAProxy has clients.
 
-use crate::lab::{Lab, get_from, node_name, program};
+use crate::lab::{Lab, get_from, node_name};
 use crate::servers::{Counts, Traffic, serve};
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::debian::Debian;
 use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::{self, system};
+use nodegate_testbed::programs::{self, nodegate_haproxy, system};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +45,7 @@ impl Packages {
             std::fs::write(path, text).unwrap();
         }
         let mut strip = system("strip");
-        succeeds(strip.arg("-o").arg(programs.join("nodegate-haproxy")).arg(program()));
+        succeeds(strip.arg("-o").arg(programs.join("nodegate-haproxy")).arg(nodegate_haproxy()));
         for version in versions {
             let mut pack = system(format!("{ROOT}/hack/packages"));
             pack.arg(architecture())
