@@ -96,7 +96,8 @@ type Test = [Instruction; 3];
 const FLAGS: Instruction = (BPF_LD | BPF_B | BPF_ABS, 13);
 const RANDOM: Instruction = (BPF_LD | BPF_ABS, 0xffff_f038);
 const PROTOCOL: Instruction = (BPF_LD | BPF_ABS, 0xffff_f000);
-/// The eight words of IPv6's addresses. The second and the third are those of IPv4.
+/// The eight words of IPv6's addresses. The second and the third are those of IPv4. Options and further headers come later in a
+/// packet, and the kernel has already found the TCP header.
 const ADDRESSES: u32 = 0xfff0_0008;
 
 const AND: u32 = BPF_ALU | BPF_AND;
