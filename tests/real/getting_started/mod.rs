@@ -160,7 +160,7 @@ fn run(terminal: &mut Terminal, step: &Step) {
     loop {
         let ended = terminal.run(&command);
         if ended.is_success && (prints.is_empty() || matches(&prints, &ended.stdout)) {
-            let again = if runs == 1 { String::new() } else { format!(", the {runs}th time") };
+            let again = if runs == 1 { String::new() } else { format!(", {runs} runs") };
             seen(&format!("$ {command}"), &format!("{:.1} s{again}", began.elapsed().as_secs_f64()));
             return;
         }
