@@ -87,12 +87,12 @@ impl<'a> FilteredAcceptor<'a> {
     }
 }
 
-/// A code and an operand (linux/bpf_common.h).
+/// A code and an operand (`linux/bpf_common.h`).
 type Instruction = (u32, u32);
 /// Two instructions that load something, and a comparison.
 type Test = [Instruction; 3];
 
-/// The TCP flags, with which the packet begins here; a random number; the protocol (linux/filter.h).
+/// The TCP flags, with which the packet begins here; a random number; the protocol (`linux/filter.h`).
 const FLAGS: Instruction = (BPF_LD | BPF_B | BPF_ABS, 13);
 const RANDOM: Instruction = (BPF_LD | BPF_ABS, 0xffff_f038);
 const PROTOCOL: Instruction = (BPF_LD | BPF_ABS, 0xffff_f000);
