@@ -5,6 +5,7 @@ use crate::docs::pages::root;
 use crate::docs::steps::matches;
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
+use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 const INPUTS: &str = include_str!("wrong_inputs.txt");
@@ -65,7 +66,7 @@ fn every_wrong_input_is_answered_in_words() {
         let is_right = matches(&demo.moved(message), &said);
         (wrong, count) = (wrong + usize::from(!is_right), count + 1);
         let mark = if is_right { "" } else { "  <- another message" };
-        all += &format!("\n$ {command}{mark}\n{said}");
+        writeln!(all, "\n$ {command}{mark}\n{said}").unwrap();
     }
     assert!(wrong == 0 && count >= 60, "{wrong} of {count}:\n{all}");
 }

@@ -179,7 +179,7 @@ fn the_budget_asks_nothing_while_no_node_is_cordoned() {
                 "five agents with the budget sent {with} requests in {WINDOW:?}, five without it {without}"
             ),
         );
-        assert_eq!(lists(&agents[0]), lists(&agents[1]), "lists since the start");
+        assert!(lists(&agents[0]) <= lists(&agents[1]), "lists since the start");
     });
 }
 

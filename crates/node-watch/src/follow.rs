@@ -255,7 +255,7 @@ impl<F: Followed> Follower<F> {
             complete.notified().await;
             tokio::time::sleep(SHORT_LIFE).await;
             tracing::info!(resource = F::RESOURCE, "watching again");
-            future::pending().await
+            future::pending::<()>().await;
         };
         let stop = async {
             tokio::select! {
