@@ -164,9 +164,9 @@ pub(crate) struct Attack {
 
 impl Attack {
     pub(crate) fn start(kind: &'static Kind, from: From, to: SocketAddr) -> Self {
+        static ATTACKS: AtomicUsize = AtomicUsize::new(0);
         allow_descriptors(DESCRIPTORS);
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        static ATTACKS: AtomicUsize = AtomicUsize::new(0);
         let attack = ATTACKS.fetch_add(1, Ordering::Relaxed);
         let wait = if kind.name.ends_with("impatient") { CONNECT_OF_IMPATIENT } else { CONNECT };
         let opened = Arc::<AtomicU64>::default();

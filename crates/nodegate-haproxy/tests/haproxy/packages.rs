@@ -371,7 +371,7 @@ fn state_after_boot(settings: &str) -> String {
     std::os::unix::fs::symlink(format!("../{PROGRAM}.service"), wants.join(format!("{PROGRAM}.service")))
         .unwrap();
     std::fs::create_dir_all(over.path().join("usr/bin")).unwrap();
-    std::fs::copy(program(), over.path().join("usr/bin").join(PROGRAM)).unwrap();
+    std::fs::copy(nodegate_haproxy(), over.path().join("usr/bin").join(PROGRAM)).unwrap();
     let debian = Debian::boot(&root, Some(over.path()));
     debian.run("timeout 300 systemctl is-system-running --wait || true")
 }
