@@ -156,7 +156,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
     use tokio::time::timeout;
 
-    /// The networks of clients are 10.9.0.0/16 and fd09::/32.
+    /// The networks of clients are `10.9.0.0/16` and `fd09::/32`.
     const NETWORK: &str = "\
         ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
         ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";

@@ -268,7 +268,7 @@ struct Hour {
 /// a watch.
 async fn an_hour(takes: fn() -> Duration, leases: bool, watch_lasts: Duration) -> Hour {
     let began = nodegate_clock::now();
-    nodegate_clock::set_wall(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    nodegate_clock::set_wall(std::time::UNIX_EPOCH + Duration::from_hours(500_000));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let requests = asked.clone();
     let open = move || {
