@@ -1,5 +1,5 @@
 //! docs/getting-started.md, as a reader follows it: the blocks of the page in their order and word by word, in one shell that
-//! begins in an empty directory, for a cluster with two nodes and a Service behind two HAProxies, while clients send requests.
+//! begins in an empty directory, for a cluster with two nodes and a Service behind two load balancers, while clients send requests.
 
 mod machine;
 mod terminal;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Longer than a release build takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(60);
+const PATIENCE: Duration = Duration::from_hours(1);
 
 pub(super) struct Terminal {
     bash: Child,
