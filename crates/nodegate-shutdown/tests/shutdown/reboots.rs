@@ -173,7 +173,7 @@ impl Scene {
         self.wait("the node to be out", is_out);
     }
 
-    /// The host goes down past logind, and nothing acknowledges in time: the service ends by itself, not by systemd's SIGKILL.
+    /// The host goes down past logind, and load balancers are slow or the agent is silent: the service ends by itself, not by systemd's SIGKILL.
     fn ends_past_logind(&mut self) -> Then {
         self.runs("systemctl start --no-block reboot.target");
         let result = || Some(self.debian.read(RESULT)).filter(|result| !result.is_empty());
