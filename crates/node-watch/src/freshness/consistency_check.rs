@@ -6,7 +6,7 @@ use super::check_state::{
 use super::node_state::{Finding, NodeVersion};
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, RENEWAL_LATE};
+use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP};
 use crate::stream::Stream;
 use nodegate_kube_follow::{Backoff, Connection, FailureReason};
 use nodegate_readiness::Moment;
@@ -29,20 +29,11 @@ impl FreshnessMonitor {
         // A Service's facts are as old as the last proof on the connection of its watch.
         let services = self.services.iter().filter(|watch| watch.is_open()).filter_map(|watch| watch.proved);
         let oldest = services.fold(self.node_proved?, Moment::min);
-        let silent = oldest.plus(self.due_after());
+        let silent = oldest.plus(self.check.due_after());
         let heard = self.node.last_bytes.max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
         let due = if self.check.early { Moment::default() } else { due };
         Some(due.max(self.check.waits_until()))
-    }
-
-    /// Returns the age of a proof at which the check is due. While renewals come often enough, the next one
-    /// is waited for: a check between each two would cost 360 requests an hour.
-    fn due_after(&self) -> Duration {
-        let renewal = self.renewed_every.mul_f64(RENEWAL_LATE);
-        let comes = self.lease.is_open() && self.lease.has_heartbeat;
-        let waits = comes && renewal < self.stale_after.mul_f64(CHECK_AFTER);
-        self.check.due_after().max(if waits { renewal } else { Duration::ZERO })
     }
 
     /// Returns the time after which a list is as old as a proof that needs a check.
@@ -55,9 +46,8 @@ impl FreshnessMonitor {
         self.check.took
     }
 
-    /// Notes an answer. A slow one is forgotten slowly: the next may take as long.
     pub(super) fn answer_takes(&mut self, asked_at: Moment, now: Moment) {
-        self.check.took = now.since(asked_at).max(self.check.took * 15 / 16).min(self.stale_after / SLOWEST);
+        self.check.took = now.since(asked_at).min(self.stale_after / SLOWEST);
     }
 
     pub(super) fn check_wakes_at(&self) -> Option<Moment> {
