@@ -38,7 +38,7 @@ agent() {
   exec nodegate "$@"
 }
 haproxy() {
-  export NODEGATE_HAPROXY_CONFIG=$DIR/haproxy.cfg NODEGATE_HAPROXY_BINARY=none NODEGATE_HAPROXY_LISTEN=none
+  export NODEGATE_HAPROXY_CONFIG=$DIR/haproxy.cfg NODEGATE_HAPROXY_BINARY=none NODEGATE_HAPROXY_LISTEN=127.0.0.1:0
   exec nodegate-haproxy "$@"
 }
 gate() {

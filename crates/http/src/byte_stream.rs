@@ -2,7 +2,6 @@
 
 use crate::connection_handle::Connection;
 use crate::connection_start::{Malformed, Start, WithoutVersion};
-use crate::requests::NotHttp;
 use bytes::{Buf, Bytes};
 use std::future::poll_fn;
 use std::io;
@@ -13,6 +12,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The size of a read whose bytes are discarded or looked at.
 const CHUNK: usize = 2048;
+
+/// What a client sends in place of an HTTP/1 request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotHttp {
+    /// A TLS handshake.
+    Tls,
+    /// The preface of HTTP/2.
+    Http2,
+    /// Anything else.
+    Malformed,
+}
+
+impl NotHttp {
+    /// Returns what begins with these bytes, if they are no HTTP/1 request.
+    pub(crate) fn of(first_bytes: &[u8]) -> Self {
+        match first_bytes {
+            // The record of a handshake, of version 3.x.
+            [0x16, 3, ..] => Self::Tls,
+            [b'P', b'R', b'I', b' ', ..] => Self::Http2,
+            _ => Self::Malformed,
+        }
+    }
+}
 
 /// The stream of an accepted connection.
 pub struct ClientStream {

@@ -56,29 +56,6 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// What a client sends in place of an HTTP/1 request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotHttp {
-    /// A TLS handshake.
-    Tls,
-    /// The preface of HTTP/2.
-    Http2,
-    /// Anything else.
-    Malformed,
-}
-
-impl NotHttp {
-    /// Returns what begins with these bytes, if they are no HTTP/1 request.
-    pub(crate) fn of(first_bytes: &[u8]) -> Self {
-        match first_bytes {
-            // The record of a handshake, of version 3.x.
-            [0x16, 3, ..] => Self::Tls,
-            [b'P', b'R', b'I', b' ', ..] => Self::Http2,
-            _ => Self::Malformed,
-        }
-    }
-}
-
 /// Something that serves a connection from its first byte to its last.
 pub trait Protocol: Send + Sync + 'static {
     /// Serves a connection until it ends.

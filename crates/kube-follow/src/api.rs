@@ -2,7 +2,8 @@
 
 use crate::client::{ClientError, Connector, expires_in};
 use crate::connection::{Connection, retry_after};
-use crate::failure_reason::{bounded, detail, refusal};
+use crate::failure_reason::{detail, refusal};
+use crate::foreign_answer::bounded;
 use crate::observe::WatchObserver;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};

@@ -10,7 +10,7 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, place};
 use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
@@ -73,11 +73,6 @@ impl ClientError {
         let what = "neither a DNS name nor an address";
         Self(format!("the kubeconfig's tls-server-name {name:?} is {what}"))
     }
-}
-
-/// Returns the place of the credentials.
-pub(crate) fn place() -> String {
-    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
 }
 
 /// Reads the configuration: the in-cluster credentials first, then kubeconfigs.

@@ -1,7 +1,7 @@
 //! The reasons why a session ended.
 
-use crate::client::place;
-use crate::foreign_answer;
+use crate::credentials::place;
+use crate::foreign_answer::{self, bounded};
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::resolve::NotResolved;
@@ -96,8 +96,6 @@ impl FailureReason {
     }
 }
 
-/// The maximum length of an error's text, in characters. A proxy may answer with a page.
-const MAX_DETAIL: usize = 1000;
 
 /// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do; of an
 /// answer of the API server, its code and its own sentence.
@@ -151,12 +149,6 @@ pub(crate) fn refusal(status: &Status) -> String {
         message if code.ends_with(message) => code,
         message => format!("{code}: {message}"),
     }
-}
-
-/// Returns the start of a text, on one line, with a mark where it is cut.
-pub(crate) fn bounded(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    sanitize_short(line.trim(), MAX_DETAIL)
 }
 
 /// Finds an error of this type among the causes of another.

@@ -1,11 +1,14 @@
 //! Answers that no API server gives: of a login page, a proxy, another web server.
 
-use crate::failure_reason::bounded;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use kube::core::Status;
+use nodegate_program::sanitize_short;
+
+/// The maximum length of an error's text, in characters. A proxy may answer with a page.
+const MAX_DETAIL: usize = 1000;
 
 /// The reason in the `Status` that replaces such an answer. Its message is the whole sentence.
 pub(crate) const REASON: &str = "NotKubernetes";
@@ -31,6 +34,12 @@ pub(crate) fn replace(head: &mut Parts) -> Option<Bytes> {
     head.status = if stays { code } else { StatusCode::BAD_GATEWAY };
     let status = Status::failure(&message, REASON).with_code(head.status.as_u16());
     serde_json::to_vec(&status).ok().map(Bytes::from)
+}
+
+/// Returns the start of a text, on one line, with a mark where it is cut.
+pub(crate) fn bounded(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    sanitize_short(line.trim(), MAX_DETAIL)
 }
 
 fn is_page(headers: &HeaderMap) -> bool {

@@ -23,7 +23,7 @@ a list of networks and addresses | - | , | - | (<ip>|<network>) | 0.0.0.0/0 # ::
 a list of networks, | - | , | - | <network> | 10.0.0.0/8 # fd00::/8,10.1.0.0/16 | 10.0.0.5 # 10.0.0.0/33 # fd00::/129 # x/8
 an IP address, e.g. | - | - | - | <ip> | :: # 0.0.0.0 # 10.0.0.7 # fd00::7 | localhost # 10.0.0.300 # [::] # 10.0.0.7:80
 an IP address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25103 # 0.0.0.0:25104 # 10.0.0.7:25109 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
-an address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25203 # 0.0.0.0:65535 # 10.0.0.7:25209 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
+an address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25203 # 0.0.0.0:65534 # 10.0.0.7:25209 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
 unschedulable, deleting, | none | , | - | <signal> | none # unschedulable,deleting # taint:a=b:NoExecute,taint:example.com/*,taint:a* # label:a.b/c=d,label:a= # condition:Drained=False,lifecycle # annotation:example.com/out=yes | cordon # unschedulable,none # taint: # taint:a:soon # label:-a # condition:A=true # annotation:* # taint:* # unschedulable=true # condition:Ready
 condition types | - | , | - | <key><status> | DiskPressure # Mine=False,X=Unknown # a.b/C=True | A=true # A B # A= # =True # A,,B
 namespace/name | - | , | 16 a/b% | <label>/<label> | a/b # 123/7 # ingress/router,ingress/other | router # a/b/c # A/b # a/ # a/-b

@@ -3,8 +3,8 @@
 
 use crate::plan::desired::Problem;
 use crate::plan::observed::{Facts, ObservedNode, ServiceKey};
-use crate::plan::planner::{Pool, pools};
 use crate::plan::policy::PlanPolicy;
+use crate::plan::pool::{Pool, pools};
 use nodegate_readiness::{MaxDrained, granted};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ pub(crate) mod names;
 pub(crate) mod observed;
 pub(crate) mod planner;
 pub(crate) mod policy;
+mod pool;
 pub(crate) mod render;
 pub(crate) mod template;
 #[cfg(test)]

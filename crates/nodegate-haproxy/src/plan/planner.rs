@@ -6,6 +6,7 @@ use crate::plan::desired::{
 };
 use crate::plan::limits::{keep_cordoned, keep_vanished};
 use crate::plan::observed::{DELETING, Facts, Family, ObservedNode, ObservedService, PortFacts, ServiceKey};
+use crate::plan::pool::Pool;
 use crate::plan::policy::{CheckKind, Forward, PlanPolicy};
 use crate::plan::{last_resort, names};
 use ipnet::IpNet;
@@ -69,45 +70,6 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     }
     planner.plan_check_backends();
     planner.desired
-}
-
-/// The requirements for nodes. Services with the same requirements share their servers.
-#[derive(Debug, Default)]
-pub(crate) struct Pool<'a> {
-    families: &'a [Family],
-    chosen: Option<&'a LabelSelector>,
-}
-
-impl<'a> Pool<'a> {
-    fn of(service: &'a ObservedService) -> Self {
-        Self { families: &service.families, chosen: None }
-    }
-
-    fn of_forward(forward: &'a Forward) -> Self {
-        Self { families: &[], chosen: forward.nodes.as_ref() }
-    }
-
-    /// Returns a node's address. `None` if the node does not serve.
-    pub(crate) fn address(&self, node: &ObservedNode, networks: &[IpNet]) -> Option<IpAddr> {
-        let is_chosen = self.chosen.is_none_or(|selector| selector.matches(&node.labels));
-        if is_chosen { node.address(networks, self.families) } else { None }
-    }
-
-    /// Returns a part for the names of backends, which distinguishes this pool from others.
-    fn name(&self) -> String {
-        let families = self.families.iter().map(|family| format!("{family:?}").to_lowercase());
-        let chosen = self.chosen.map(|selector| format!("nodes_{}", names::hash(selector.to_string())));
-        let name: String = families.chain(chosen).collect();
-        if name.is_empty() { "any".to_owned() } else { name }
-    }
-}
-
-/// Returns each pool that these Services and Forwards need, and the pool of all nodes, without repetitions.
-pub(crate) fn pools<'a>(facts: &'a Facts, forwards: &'a [Forward]) -> impl Iterator<Item = Pool<'a>> {
-    let of_services = facts.services.values().map(|service| Pool::of(service));
-    let all =
-        std::iter::once(Pool::default()).chain(forwards.iter().map(Pool::of_forward)).chain(of_services);
-    all.map(|pool| (pool.name(), pool)).collect::<BTreeMap<_, _>>().into_values()
 }
 
 struct Planner<'a> {

@@ -96,9 +96,9 @@ fn listen_address(value: &str) -> Result<SocketAddr, &'static str> {
 /// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.
 fn usable(path: &Path) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
-    let is_plain = path.to_string_lossy().chars().all(plain) && path.file_name().is_some();
-    let is_usable = is_plain && path.parent().is_some_and(Path::is_dir);
-    is_usable.then_some(()).ok_or(
-        "takes a file in a directory that exists; the path has letters, digits and / . _ - + : @ alone",
-    )
+    if !path.to_string_lossy().chars().all(plain) || path.file_name().is_none() {
+        return Err("takes the path of a file, of letters, digits and / . _ - + : @");
+    }
+    let is_there = path.parent().is_some_and(Path::is_dir);
+    is_there.then_some(()).ok_or("takes a file in a directory that exists; make it, or name another one")
 }
