@@ -53,7 +53,7 @@ mod server;
 mod syn_filter;
 
 pub use admin::{AdminPages, Health, text};
-pub use byte_stream::ClientStream;
+pub use byte_stream::{ClientStream, NotHttp};
 pub use connection_handle::Connection;
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
@@ -61,7 +61,7 @@ pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
 pub use networks::{Client, KnownClients, Networks, client_key};
 pub use rare_lines::RareLines;
-pub use requests::{Handler, Http, NotHttp, Protocol, serve_requests};
+pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
 
 // Re-exported so that the programs register their metric families with the same version.

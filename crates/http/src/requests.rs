@@ -1,6 +1,6 @@
 //! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
 
-use crate::byte_stream::ClientStream;
+use crate::byte_stream::{ClientStream, NotHttp};
 use crate::connection_handle::Connection;
 use crate::networks::Client;
 use bytes::Bytes;

@@ -10,7 +10,7 @@ use http::StatusCode;
 use hyper_util::client::legacy;
 use kube::core::Status;
 use kube::runtime::watcher;
-use nodegate_program::{last_cause, sanitize_short, with_causes};
+use nodegate_program::{last_cause, with_causes};
 use serde::Serialize;
 use std::error::Error as StdError;
 use std::iter::successors;
@@ -96,7 +96,6 @@ impl FailureReason {
     }
 }
 
-
 /// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do; of an
 /// answer of the API server, its code and its own sentence.
 pub fn detail(error: &(dyn StdError + 'static)) -> String {
@@ -168,7 +167,10 @@ mod tests {
     #[test]
     fn the_words_of_an_error_are_bounded_and_on_one_line() {
         let words = detail(&std::io::Error::other("a line of a page\n".repeat(1000)));
-        assert!(words.chars().count() == MAX_DETAIL && !words.contains(char::is_control), "{words}");
+        assert!(
+            words.chars().count() == crate::foreign_answer::MAX_DETAIL && !words.contains(char::is_control),
+            "{words}"
+        );
     }
 
     #[test]

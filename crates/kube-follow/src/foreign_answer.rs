@@ -8,7 +8,7 @@ use kube::core::Status;
 use nodegate_program::sanitize_short;
 
 /// The maximum length of an error's text, in characters. A proxy may answer with a page.
-const MAX_DETAIL: usize = 1000;
+pub(crate) const MAX_DETAIL: usize = 1000;
 
 /// The reason in the `Status` that replaces such an answer. Its message is the whole sentence.
 pub(crate) const REASON: &str = "NotKubernetes";

@@ -24,8 +24,7 @@ use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
 /// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait.
-/// Watches that end sooner would cost more requests than asking again and again.
-pub const SHORT_LIFE: Duration = Duration::from_secs(15);
+const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// The error of a request without an answer.
 #[derive(Debug, thiserror::Error)]

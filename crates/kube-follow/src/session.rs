@@ -1,7 +1,6 @@
 //! One session of a follower: a list, then a watch until a fault.
 
 use crate::failure_reason::{FailureReason, detail};
-use crate::observe::SHORT_LIFE;
 use futures::TryStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
@@ -30,24 +29,12 @@ pub struct SessionEnd {
     pub detail: String,
     /// The duration of the session.
     pub lasted: Duration,
-    /// The time since its list was complete.
-    pub watched: Option<Duration>,
 }
 
 impl SessionEnd {
     /// Returns a session that could not begin.
     pub fn before_it_began(reason: FailureReason, detail: String) -> Self {
-        Self { reason, detail, lasted: Duration::ZERO, watched: None }
-    }
-
-    /// Returns true if its watch ended too soon to be of use, although the list was complete.
-    pub fn is_useless(&self) -> bool {
-        let is_short = self.watched.is_some_and(|watched| watched < SHORT_LIFE);
-        match self.reason {
-            FailureReason::Timeout => self.watched.is_some(),
-            FailureReason::ClosedEarly | FailureReason::Disconnected => is_short,
-            _ => false,
-        }
+        Self { reason, detail, lasted: Duration::ZERO }
     }
 }
 
@@ -63,32 +50,31 @@ where
         mut told: impl FnMut(Event<K>),
     ) -> SessionEnd {
         let began = Instant::now();
-        let mut listed_at: Option<Instant> = None;
+        let ended = |reason, detail| SessionEnd { reason, detail, lasted: began.elapsed() };
         let mut events = pin!(watcher(self.api, self.config));
         let mut stop = pin!(stop);
-        let (reason, detail) = loop {
+        let mut listed = false;
+        loop {
             let event = tokio::select! {
                 // The reason of `stop` comes first: the events may show another reason a moment later.
                 biased;
-                why = &mut stop => break why,
+                (reason, detail) = &mut stop => return ended(reason, detail),
                 event = events.try_next() => event,
-                () = tokio::time::sleep_until(began + self.list_within), if listed_at.is_none() => {
-                    break (FailureReason::Timeout, "the first list took too long".to_owned());
+                () = tokio::time::sleep_until(began + self.list_within), if !listed => {
+                    return ended(FailureReason::Timeout, "the first list took too long".to_owned());
                 }
             };
             match event {
                 Ok(Some(event)) => {
-                    if matches!(event, Event::InitDone) {
-                        listed_at = Some(Instant::now());
-                    }
+                    listed |= matches!(event, Event::InitDone);
                     told(event);
                 }
-                Ok(None) => break (FailureReason::Disconnected, "the stream of events ended".to_owned()),
-                Err(error) => break (FailureReason::of(&error), detail(&error)),
+                Ok(None) => {
+                    return ended(FailureReason::Disconnected, "the stream of events ended".to_owned());
+                }
+                Err(error) => return ended(FailureReason::of(&error), detail(&error)),
             }
-        };
-        let watched = listed_at.map(|at| at.elapsed());
-        SessionEnd { reason, detail, lasted: began.elapsed(), watched }
+        }
     }
 }
 

@@ -9,9 +9,7 @@ use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{GetParams, ListParams, Request};
-use nodegate_kube_follow::{
-    Connection, FailureReason, Reply, RequestOutcome, StreamId, WatchObserver, detail, send,
-};
+use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, StreamId, WatchObserver, send};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
@@ -24,9 +22,6 @@ use tokio::time::Instant;
 
 /// The most checks without an answer. Of those on a new client there is one: each has a connection.
 const MAX_CHECKS: usize = 3;
-
-/// The number of changes in a row that did not come on a watch, after which a warning names the cause.
-const MISSED: u32 = 3;
 
 /// The driver of the state machine.
 pub(crate) struct Driver {
@@ -48,8 +43,6 @@ struct State {
     /// The server of the last single request.
     server: String,
     failing: Episode,
-    /// The number of changes in a row that did not come on a watch.
-    missed: u32,
     /// True if the agent may list Nodes, but not get one.
     may_not_get: bool,
 }
@@ -92,7 +85,6 @@ impl Driver {
             abandoned: 0,
             server: String::new(),
             failing: Episode::default(),
-            missed: 0,
             may_not_get: false,
         };
         let link = Link::new(watch.connector.clone());
@@ -113,9 +105,6 @@ impl Driver {
     pub(crate) fn step(&self, input: Input) {
         let mut state = self.state();
         let before = state.machine.wake_at();
-        if matches!(input, Input::Changed(_)) {
-            state.missed = 0;
-        }
         let actions = state.machine.step(input, self.now());
         let next = state.machine.wake_at();
         let mut unused = None;
@@ -160,18 +149,10 @@ impl Driver {
                 newest = node.version(),
                 "the API server's history does not match the watch; relisting"
             ),
-            Action::Found(_, node) => {
-                state.missed += 1;
-                tracing::info!(
-                    newest = node.version(),
-                    "the watch missed a change that the API server has; replacing the watch"
-                );
-                if state.missed == MISSED {
-                    tracing::warn!(
-                        "no change comes on a watch; does a proxy before the API server hold back long answers?"
-                    );
-                }
-            }
+            Action::Found(_, node) => tracing::info!(
+                newest = node.version(),
+                "the watch missed a change that the API server has; replacing the watch"
+            ),
             Action::MoveToTheAnswer => {
                 tracing::info!(server = state.server, "moving the watches to a new connection");
                 return self.link.move_to_the_answer();
@@ -229,11 +210,6 @@ impl Driver {
     }
 
     // === The consistency check ===
-
-    /// Returns the time after which a list must be followed by the next one, if it is the only proof.
-    pub(crate) fn relist_after(&self) -> Duration {
-        self.state().machine.relist_after()
-    }
 
     /// Returns the time that the last answer to a check took, within bounds.
     pub(crate) fn answer_took(&self) -> Duration {
@@ -337,7 +313,7 @@ fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
         status if !status.is_success() => return Err(Failure::of(reply)),
         _ => {
             let found: Found = serde_json::from_str(&reply.answer.text)
-                .map_err(|error| Failure::no_answer(detail(&error)))?;
+                .map_err(|error| Failure::no_answer(format!("unreadable answer: {error}")))?;
             let node =
                 found.items.map_or(Some(found.metadata), |items| Some(items.into_iter().next()?.metadata));
             node.map_or(NodeVersion::Absent, |meta| NodeVersion::present(&meta))

@@ -11,13 +11,12 @@ use crate::watched_objects::Watched;
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
-use nodegate_kube_follow::{Backoff, FailureReason, SHORT_LIFE, Session, SessionEnd, tagged};
+use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use tracing::field;
 
@@ -38,11 +37,6 @@ const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
 /// The wait after a watch of the Lease was forbidden. The agent works without it, but needs more checks;
 /// these requests come on top of them.
 const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
-
-/// The time for which watches end too soon before the agent asks again and again instead.
-const USELESS_FOR: Duration = Duration::from_mins(3);
-/// The time between two tries to watch then. Each costs a request beside 280 lists an hour.
-const TRY_EVERY: Duration = Duration::from_mins(12);
 
 /// The time for which an agent that starts keeps its ports closed at most (`--stale-after`, 20 s). Until then
 /// it waits less between two attempts. Otherwise it might open the ports without data, although the API
@@ -89,18 +83,13 @@ pub(crate) struct Follower<F> {
     backoff: Backoff,
     answer_within: Duration,
     failing: Episode,
-    /// Since when each watch has ended too soon.
-    useless_since: Option<Moment>,
-    /// The time until which it asks again and again, without a watch.
-    relists_until: Option<Moment>,
 }
 
 impl<F: Followed> Follower<F> {
     pub(crate) fn new(driver: &Arc<Driver>, followed: F) -> Self {
         let (driver, stream) = (driver.clone(), followed.stream());
         let (backoff, failing) = (Backoff::default(), Episode::default());
-        let (answer_within, useless_since, relists_until) = (ANSWER_WITHIN, None, None);
-        Self { driver, stream, followed, backoff, answer_within, failing, useless_since, relists_until }
+        Self { driver, stream, followed, backoff, answer_within: ANSWER_WITHIN, failing }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -125,16 +114,12 @@ impl<F: Followed> Follower<F> {
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
-        self.judge_watch(ended);
-        if ended.reason == FailureReason::Relist {
-            return tokio::time::sleep(self.driver.relist_after().saturating_sub(ended.lasted)).await;
-        }
         if self.stream == Stream::Node
             && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }
-        if ended.reason == FailureReason::Timeout && ended.watched.is_none() {
+        if ended.reason == FailureReason::Timeout {
             self.answer_within = (self.answer_within * 2).min(LONGEST_ANSWER);
         } else if ended.lasted > LASTING {
             self.backoff.reset();
@@ -143,10 +128,6 @@ impl<F: Followed> Follower<F> {
         let wait = match ended.reason {
             // The agent works without the Lease.
             FailureReason::Forbidden if self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
-            _ if self.relists() && self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
-            _ if self.relists() && ended.is_useless() => {
-                self.driver.relist_after().saturating_sub(ended.lasted)
-            }
             FailureReason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
             // The API server has just answered the check, and each agent sends its check at another time.
             FailureReason::Unresponsive | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
@@ -160,38 +141,6 @@ impl<F: Followed> Follower<F> {
             wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
         self.log(ended, wait);
         tokio::time::sleep(wait).await;
-    }
-
-    /// Decides whether it is of use to watch: a proxy on the way may end or hold back long answers.
-    fn judge_watch(&mut self, ended: &SessionEnd) {
-        let now = self.driver.now();
-        if ended.reason == FailureReason::Relist {
-            return;
-        }
-        if !ended.is_useless() {
-            // One that an event has kept open for a while shows nothing.
-            if ended.watched.is_some_and(|watched| watched > SHORT_LIFE * 2) {
-                (self.useless_since, self.relists_until) = (None, None);
-            }
-            return;
-        }
-        let since = *self.useless_since.get_or_insert(now);
-        if now.since(since) < USELESS_FOR {
-            return;
-        }
-        if self.relists_until.replace(now.plus(TRY_EVERY)).is_none() && self.stream == Stream::Node {
-            tracing::warn!(
-                server = self.driver.server(self.stream),
-                error = ended.detail,
-                "no watch works; asking every {} s instead. Does a proxy before the API server end or hold back long answers?",
-                self.driver.relist_after().as_secs()
-            );
-        }
-    }
-
-    /// Returns true while it asks again and again.
-    fn relists(&self) -> bool {
-        self.relists_until.is_some()
     }
 
     /// Logs a fault: the first of a row, each other kind, because an API server that was restarted may come back
@@ -248,15 +197,6 @@ impl<F: Followed> Follower<F> {
         };
         let driver = self.driver.clone();
         let replaced = driver.replaced(self.stream);
-        let only_lists =
-            self.relists_until.is_some_and(|until| asked_at < until && self.stream != Stream::Lease);
-        let (complete, tries) = (Notify::new(), self.relists() && !only_lists);
-        let lasts = async {
-            complete.notified().await;
-            tokio::time::sleep(SHORT_LIFE).await;
-            tracing::info!(resource = F::RESOURCE, "watching again");
-            future::pending::<()>().await;
-        };
         let stop = async {
             tokio::select! {
                 // A replacement also takes the client away. If `moved` came first, the replacement would be
@@ -268,8 +208,6 @@ impl<F: Followed> Follower<F> {
                     (why, why_not.to_owned())
                 }
                 () = moved => (FailureReason::Moved, String::new()),
-                () = complete.notified(), if only_lists => (FailureReason::Relist, String::new()),
-                () = lasts, if tries => (FailureReason::Moved, String::new()),
             }
         };
         let (store, mut writer) = reflector::store();
@@ -309,10 +247,7 @@ impl<F: Followed> Follower<F> {
                 }
                 if listed {
                     self.followed.settled(&self.driver);
-                    if self.useless_since.is_none() {
-                        self.watching_again();
-                    }
-                    complete.notify_one();
+                    self.watching_again();
                 }
             })
             .await

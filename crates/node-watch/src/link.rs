@@ -172,7 +172,6 @@ impl ServerErrors {
             | FailureReason::Forbidden
             | FailureReason::Expired
             | FailureReason::Throttled
-            | FailureReason::Relist
             | FailureReason::Rejected => true,
             // The server has just answered the check. This does not count twice.
             FailureReason::Unresponsive | FailureReason::Moved => ended.lasted > LASTING,
@@ -199,7 +198,7 @@ mod tests {
     fn kept(ends: &[(u64, FailureReason)]) -> Vec<bool> {
         let (began, mut errors) = (Instant::now(), ServerErrors::default());
         let keep = |(seconds, reason): &(u64, FailureReason)| {
-            let ended = SessionEnd::before_it_began(*reason, String::new());
+            let ended = SessionEnd { reason: *reason, detail: String::new(), lasted: Duration::ZERO };
             errors.keep(&ended, began + Duration::from_secs(*seconds))
         };
         ends.iter().map(keep).collect()

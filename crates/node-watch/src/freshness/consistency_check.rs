@@ -36,11 +36,6 @@ impl FreshnessMonitor {
         Some(due.max(self.check.waits_until()))
     }
 
-    /// Returns the time after which a list is as old as a proof that needs a check.
-    pub(crate) fn relist_after(&self) -> Duration {
-        self.check.due_after()
-    }
-
     /// Returns the time that the last answer took, within bounds.
     pub(crate) fn answer_took(&self) -> Duration {
         self.check.took

@@ -5,13 +5,12 @@ use crate::plan::desired::{
     PlannedNode, Problem, Refusal, Servers, overlap,
 };
 use crate::plan::limits::{keep_cordoned, keep_vanished};
-use crate::plan::observed::{DELETING, Facts, Family, ObservedNode, ObservedService, PortFacts, ServiceKey};
-use crate::plan::pool::Pool;
+use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
 use crate::plan::policy::{CheckKind, Forward, PlanPolicy};
+use crate::plan::pool::Pool;
 use crate::plan::{last_resort, names};
 use ipnet::IpNet;
 use nodegate_program::{is_object_name, sanitize_short};
-use nodegate_readiness::LabelSelector;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
