@@ -54,7 +54,7 @@ faults: ## Faults that the agent survives, and a table of the attacks of strange
 	@hack/install tools
 	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'
 	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-haproxy -p nodegate-eviction-gate
-	@STRANGERS="$(STRANGERS)" STRANGERS_PORT="$(STRANGERS_PORT)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
+	@STRANGERS="$(STRANGERS)" STRANGERS_PORT="$(STRANGERS_PORT)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" NODEGATE_PROGRAMS="$(built)/quick" \
 	  $(play) --test cluster $(table) strangers::table
 
 # WRITE=1 writes docs/load-balancers.md.
@@ -77,7 +77,7 @@ haproxy-test: ## Every promise of nodegate-haproxy, with figures (HAPROXY="2.6 n
 	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
 	@failed=""; for version in $(or $(HAPROXY),system); do \
 	  first=""; [[ $$version == system ]] || first="$$(hack/install haproxy-$$version):"; \
-	  PATH="$$first$$PATH" NODEGATE_HAPROXY="$(built)/quick/nodegate-haproxy" \
+	  PATH="$$first$$PATH" NODEGATE_PROGRAMS="$(built)/quick" \
 	    $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture --test-threads=1 \
       --skip packages:: --skip ansible:: || failed+=" $$version"; \
 	done; [[ -z $$failed ]] || { echo "make haproxy-test: failed with$$failed" >&2; exit 1; }
@@ -110,7 +110,7 @@ mutants: ## Each rule changed, and what no test catches (hours; ARGS="--re <file
 # SCALE=5000 measures instead what a cluster of so many nodes costs an agent.
 soak: ## An hour of probes, events and outages: what fails, and what grows (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
-	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SOAK_AGENT="$(built)/release/nodegate" SCALE_AGENT="$(built)/release/nodegate" \
+	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" NODEGATE_PROGRAMS="$(built)/release" \
 	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
 bench: ## nodegate beside nginx (5 minutes; ARGS=--quick: one)
@@ -171,7 +171,7 @@ release-test: root ## The image for arm64 under qemu; the packages on Debian 12 
 	  lintian --allow-root --fail-on error,warning "$$target"/packages/*.deb; \
 	  for release in 12 13; do \
 	    hack/install debian-$$release >/dev/null; \
-	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
+	    NODEGATE_DEBIAN=$$release NODEGATE_PROGRAMS="$$target/$$(triple "$$here")/quick" \
 	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
 	@$(MAKE) --no-print-directory reboots BUS=dbus CASES="without systemctl cancel package"

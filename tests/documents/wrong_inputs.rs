@@ -1,10 +1,11 @@
 //! Wrong inputs of every program, each with its whole message: `wrong_inputs.txt`. A message names the flag, variable,
 //! file or parameter, the value, and what is accepted or what to do.
 
-use crate::docs::commands::matches;
 use crate::docs::pages::root;
+use crate::docs::steps::matches;
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
+use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 const INPUTS: &str = include_str!("wrong_inputs.txt");
@@ -37,7 +38,7 @@ agent() {
   exec nodegate "$@"
 }
 haproxy() {
-  export NODEGATE_HAPROXY_CONFIG=$DIR/haproxy.cfg NODEGATE_HAPROXY_BINARY=none NODEGATE_HAPROXY_LISTEN=none
+  export NODEGATE_HAPROXY_CONFIG=$DIR/haproxy.cfg NODEGATE_HAPROXY_BINARY=none NODEGATE_HAPROXY_LISTEN=127.0.0.1:0
   exec nodegate-haproxy "$@"
 }
 gate() {
@@ -53,7 +54,7 @@ fn every_wrong_input_is_answered_in_words() {
     let dir = dir.path().to_str().unwrap();
     let programs = programs::agent();
     let path = format!("{}:/usr/bin:/bin", programs.parent().unwrap().display());
-    let (mut all, mut wrong) = (Vec::new(), 0);
+    let (mut all, mut wrong, mut count) = (String::new(), 0, 0);
     for row in INPUTS.split("\n$ ").skip(1) {
         let (command, message) = row.split_once('\n').unwrap();
         let script = format!("{FUNCTIONS}\n{} 2>&1", demo.moved(command));
@@ -63,9 +64,9 @@ fn every_wrong_input_is_answered_in_words() {
         let output = bash.output().expect("bash and timeout are needed");
         let said = String::from_utf8_lossy(&output.stdout).replace(dir, "DIR");
         let is_right = matches(&demo.moved(message), &said);
-        wrong += usize::from(!is_right);
+        (wrong, count) = (wrong + usize::from(!is_right), count + 1);
         let mark = if is_right { "" } else { "  <- another message" };
-        all.push(format!("$ {command}{mark}\n{said}"));
+        writeln!(all, "\n$ {command}{mark}\n{said}").unwrap();
     }
-    assert!(wrong == 0 && all.len() >= 60, "{wrong} of {}:\n{}", all.len(), all.join("\n"));
+    assert!(wrong == 0 && count >= 60, "{wrong} of {count}:\n{all}");
 }

@@ -97,11 +97,10 @@ fn an_agent_costs_the_same_with_two_hundred_nodes_as_with_one() {
     assert_flat(&programs::agent(), 200, Duration::from_secs(8), false);
 }
 
-/// Runs `make soak SCALE=5000`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster,
-/// `SCALE_AGENT` the program.
+/// Runs `make soak SCALE=5000`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster.
 #[test]
 #[ignore = "takes minutes: make soak SCALE=5000"]
 fn scale() {
     let time = Duration::from_secs(setting("SCALE_SECONDS", 120));
-    assert_flat(&setting("SCALE_AGENT", programs::agent()), setting("SCALE", 5000), time, true);
+    assert_flat(&programs::agent(), setting("SCALE", 5000), time, true);
 }

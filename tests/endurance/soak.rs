@@ -276,12 +276,12 @@ fn no_probe_fails_over_outages_and_the_right_answer_is_back_in_time() {
     assert!(run(&plan, &OUTAGES[..3]).probes > 1000);
 }
 
-/// Runs `make soak`: `SOAK` is the length, `SOAK_AGENT` the program.
+/// Runs `make soak`: `SOAK` is the length.
 #[test]
 #[ignore = "takes an hour: make soak"]
 fn soak() {
     let plan = Plan {
-        agent: setting("SOAK_AGENT", programs::agent()),
+        agent: programs::agent(),
         length: *setting("SOAK", humantime::Duration::from(Duration::from_hours(1))),
         stale_after: Duration::from_secs(15),
         lease_interval: Duration::from_secs(10),

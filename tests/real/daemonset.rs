@@ -12,6 +12,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const ROLLOUTS: usize = 5;
+/// With each Helm.
+const HELM_TESTS: usize = 20;
 const PROBES_A_SECOND: u32 = 200;
 const WORKERS: u32 = 8;
 pub(crate) const TIMEOUT: &str = "--timeout=5m";
@@ -145,10 +147,14 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     until_within(DEADLINE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
     upgrade_takes_the_new_image_and_keeps_the_values(&cluster);
     helm(&cluster, "helm", &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    helm(&cluster, "helm", &["test", "nodegate", NAMESPACE, TIMEOUT]);
+    for program in helms() {
+        for _ in 0..HELM_TESTS {
+            helm(&cluster, &program, &["test", "nodegate", NAMESPACE, TIMEOUT]);
+        }
+    }
     prober.wait(100);
     prober.stop();
-    only_ready(&prober, "helm upgrade, rollback and test");
+    only_ready(&prober, &format!("helm upgrade, rollback and {} tests", 2 * HELM_TESTS));
     helm(&cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     until_within(DEADLINE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());

@@ -247,7 +247,7 @@ fn eviction(namespace: &str, pod: &str) -> (String, &'static str, Value) {
 }
 
 /// Sends these requests to the API server, many at the same time, and returns their status codes.
-fn send_all(
+pub(crate) fn send_all(
     cluster: &RealCluster,
     verb: &str,
     requests: impl Iterator<Item = (String, &'static str, Value)>,

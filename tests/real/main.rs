@@ -6,6 +6,7 @@
 // | `services` | the endpoints that a kube-proxy counts |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
+// | `budget` | the API server's load when all nodes are cordoned at once (`--max-drained`), and none; flips |
 // | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
 // | `isolated` | an API server cut off from etcd |
 // | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
@@ -13,6 +14,7 @@
 // | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 // | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
 // | `objects` | strict validation of the manifests and of a hundred sets of values, and releases by Helm 3 and 4 |
+// | `getting_started` | the page, word by word, for two nodes behind two HAProxies: images on the nodes and Helm 4, a registry and Helm 3 |
 // | `rights` | RBAC and the audit log |
 // | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 // | `plugin` | evictions, and the API server's proxy to a pod |
@@ -22,10 +24,12 @@
 
 mod account;
 mod apiserver;
+mod budget;
 mod credentials;
 mod daemonset;
 mod distributions;
 mod gate;
+mod getting_started;
 mod hooks;
 mod isolated;
 mod kubelet;
@@ -45,3 +49,10 @@ mod zone;
 mod kinds;
 #[path = "../documents/chart/program.rs"]
 mod program;
+
+// The blocks of a page.
+#[path = "../documents/docs/pages.rs"]
+#[expect(dead_code, reason = "the documents' tests read all pages")]
+mod pages;
+#[path = "../documents/docs/steps.rs"]
+mod steps;

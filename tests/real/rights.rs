@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_mins(4);
 const AN_HOUR: u32 = 60;
 
 /// Returns the requests of the agent's account since then: verb, resource and code, each once.
-fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(String, u16)> {
+pub(crate) fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(String, u16)> {
     let mut all = BTreeMap::new();
     for server in ["a", "b"] {
         let file = cluster.directory().join(format!("log/audit-{server}.json"));

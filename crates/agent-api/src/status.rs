@@ -209,7 +209,7 @@ impl Status {
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),
-            flips: board.flips.iter().rev().cloned().collect(),
+            flips: board.flips().collect(),
         }
     }
 

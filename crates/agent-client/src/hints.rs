@@ -1,7 +1,7 @@
 //! Hints on a setting or a label that the operator may want to change.
 
 use nodegate_readiness::drain::EXCLUDED;
-use nodegate_readiness::{HostSignals, Node, Reason};
+use nodegate_readiness::{Age, HostSignals, Node, Reason};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -43,20 +43,40 @@ pub fn shutdown_delay(host: HostSignals, needs_ms: Option<u64>) -> Option<String
     }
     if !host.lock {
         return Some(
-            "nodegate-shutdown holds no lock: a reboot of this host does not wait for load balancers".into(),
+            "nodegate-shutdown holds no lock, or uses another directory than --host-signals: a reboot of this host does \
+             not wait for load balancers"
+                .into(),
         );
     }
-    let (delay, needs) = (host.delay_ms?, needs_ms?);
-    (delay < needs).then(|| delay_too_short(Duration::from_millis(delay), Duration::from_millis(needs)))
+    let needs = Duration::from_millis(needs_ms.unwrap_or_default());
+    delay_too_short(Duration::from_millis(host.delay_ms?), needs)
 }
 
-/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed.
-pub fn delay_too_short(delay: Duration, needs: Duration) -> String {
+/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed; `None` if it does
+/// not.
+pub fn delay_too_short(delay: Duration, needs: Duration) -> Option<String> {
     let seconds = |time: Duration| time.as_millis().div_ceil(1000);
-    format!(
-        "a shutdown is delayed by at most {} s, but the slowest load balancer needs {} s: raise InhibitDelayMaxSec= of \
-         systemd-logind",
-        seconds(delay),
-        seconds(needs)
-    )
+    if delay.is_zero() {
+        return Some(format!("{NO_DELAY}: raise it"));
+    }
+    (delay < needs).then(|| {
+        format!(
+            "a shutdown is delayed by at most {} s, but the slowest load balancer needs {} s: raise InhibitDelayMaxSec= \
+             of systemd-logind",
+            seconds(delay),
+            seconds(needs)
+        )
+    })
+}
+
+/// Says that the lock of `nodegate-shutdown` has no effect.
+pub const NO_DELAY: &str = "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)";
+
+/// Returns the limit of a delay in words.
+pub fn at_most(delay: Duration) -> String {
+    // systemd's "infinity" in microseconds, as the file of the lock has it.
+    if delay.as_millis() >= u128::from(u64::MAX / 1000) {
+        return "without a limit (InhibitDelayMaxSec=infinity)".to_owned();
+    }
+    format!("at most {}", Age::from(delay))
 }

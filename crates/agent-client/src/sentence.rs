@@ -1,5 +1,6 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
+use crate::hints;
 use nodegate_agent_api::{CheckStatus, ServiceStatus, Status};
 use nodegate_program::sanitize_short;
 use nodegate_readiness::answer::{CheckBody, HealthBody};
@@ -7,6 +8,7 @@ use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::rules::CACHE_STALE;
 use nodegate_readiness::{Age, HostSignals, Kept, LastKnown, Reason, Verdict};
+use std::time::Duration;
 
 /// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
 const MEANINGS: [(&str, &str); 13] = [
@@ -76,7 +78,10 @@ pub fn last_known(known: &LastKnown) -> String {
 pub fn shutdown(host: HostSignals) -> String {
     match (host.lock, host.delay_ms) {
         _ if host.shutdown => "the host is going down".to_owned(),
-        (true, Some(delay)) => format!("waits for load balancers, at most {}", Age(delay)),
+        (true, Some(0)) => format!("does not wait for load balancers: {}", hints::NO_DELAY),
+        (true, Some(delay)) => {
+            format!("waits for load balancers, {}", hints::at_most(Duration::from_millis(delay)))
+        }
         (true, None) => "waits for load balancers".to_owned(),
         (false, _) => "does not wait for load balancers: nodegate-shutdown holds no lock".to_owned(),
     }

@@ -12,7 +12,7 @@ use nodegate_readiness::answer::HealthBody;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{Write, stdout};
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The characters to escape in a list of checks.
 const LIST: &AsciiSet =
@@ -98,9 +98,7 @@ fn status(reply: AgentReply) -> Result<Shown, String> {
         AskError::Refused(..) => sanitize(&format!("{error}{said}")),
         error => sanitize(&error.to_string()),
     })?;
-    // With a wall clock before 1970, flips look young. Nothing depends on that.
-    let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let text = status_text(&answered.status, wall, Console::default().is_colourful).into();
+    let text = status_text(&answered.status, Console::default().is_colourful).into();
     Ok(Shown { verdict: answered.status.verdict, text })
 }
 

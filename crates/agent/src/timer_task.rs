@@ -41,7 +41,7 @@ pub(crate) async fn run(
             log_pending(&board, &mut pending, now);
             log_kept(&board, &mut kept, now);
             log_absent(&board, &mut absent, now);
-            log_unreachable(&board, &mut unreachable, now);
+            log_unreachable(&board, &mut unreachable);
         }
         let look_often = stale.is_on() || cut_off.is_on() || pending.is_on();
         // An error means that nothing woke this task in time.
@@ -136,8 +136,8 @@ fn log_absent(board: &Board, episode: &mut Episode, now: Moment) {
 }
 
 /// Logs that the kubelet's port can't be reached on a node that is Ready, once for as long as it lasts.
-fn log_unreachable(board: &Board, logged: &mut bool, now: Moment) {
-    match (board.kubelet_unreachable(now), *logged) {
+fn log_unreachable(board: &Board, logged: &mut bool) {
+    match (board.kubelet_unreachable(), *logged) {
         (Some(reason), false) => tracing::warn!("{}", kubelet_unreachable(&reason)),
         (None, true) => tracing::info!("the check kubelet no longer contradicts a Node that is Ready"),
         (Some(_), true) | (None, false) => return,

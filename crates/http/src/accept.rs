@@ -33,14 +33,10 @@ impl Acceptor {
         Ok(Self(tokio::net::TcpStream::from_std(descriptor)?))
     }
 
-    /// Accepts the next connection.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
-        loop {
-            self.0.readable().await?;
-            if let Some(accepted) = self.accept_queued() {
-                return accepted;
-            }
-        }
+    /// Waits until the accept queue may hold a connection.
+    pub(crate) async fn readable(&self) {
+        // The next accept has the error.
+        let _ = self.0.readable().await;
     }
 
     /// Accepts the next connection if one is in the queue.
@@ -63,7 +59,7 @@ impl Acceptor {
             .is_ok_and(|ready| ready > 0)
     }
 
-    /// Makes the next [`accept`](Self::accept) wait for a new connection.
+    /// Makes the next [`readable`](Self::readable) wait for a new connection.
     pub(crate) fn wait_for_next(&self) {
         let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         // The error is the point.

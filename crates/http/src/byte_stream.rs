@@ -13,6 +13,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The size of a read whose bytes are discarded or looked at.
 const CHUNK: usize = 2048;
 
+/// What a client sends in place of an HTTP/1 request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotHttp {
+    /// A TLS handshake.
+    Tls,
+    /// The preface of HTTP/2.
+    Http2,
+    /// Anything else.
+    Malformed,
+}
+
+impl NotHttp {
+    /// Returns what begins with these bytes, if they are no HTTP/1 request.
+    pub(crate) fn of(first_bytes: &[u8]) -> Self {
+        match first_bytes {
+            // The record of a handshake, of version 3.x.
+            [0x16, 3, ..] => Self::Tls,
+            [b'P', b'R', b'I', b' ', ..] => Self::Http2,
+            _ => Self::Malformed,
+        }
+    }
+}
+
 /// The stream of an accepted connection.
 pub struct ClientStream {
     /// The connection of this stream.
@@ -41,6 +64,13 @@ impl ClientStream {
     /// Marks the next bytes sent as the last ones.
     pub fn end_after_answer(&self) {
         self.connection.activity().end_after_answer();
+    }
+
+    /// Waits until the start of the connection is clear. Returns what it is if it is no HTTP/1 request; what
+    /// has come is still to be read.
+    pub(crate) async fn start(&mut self) -> io::Result<NotHttp> {
+        poll_fn(|cx| self.poll_start(cx)).await?;
+        Ok(NotHttp::of(&self.unread))
     }
 
     /// Sends all of `bytes`.

@@ -14,11 +14,6 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Of a full burst, all strangers together get at most one place in this many.
-const STRANGERS_IN_BURST: usize = 4;
-/// The same of one stranger.
-const STRANGER_IN_BURST: usize = 32;
-
 /// The places of one listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -64,28 +59,19 @@ pub(crate) struct ConnectionSlot {
     pub(crate) is_pressed: bool,
 }
 
-/// The connections that are accepted together.
-#[derive(Debug, Default)]
-pub(crate) struct Burst {
-    /// True if more may wait in the accept queue. Time is scarce then, and a balancer's probe may be behind.
-    pub(crate) is_full: bool,
-    /// The number of places that each stranger has got so far.
-    pub(crate) strangers: HashMap<IpAddr, usize>,
-}
-
 impl Connections {
     pub(crate) fn new(limits: Limits, known: KnownClients, counts: ConnectionCounts) -> Self {
         let (order, accepted, table, closing, filled, left) = Default::default();
         Self { limits, known, counts, order, accepted, table, closing, filled, left }
     }
 
-    /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a connection that
-    /// must be closed unread.
-    pub(crate) async fn enter(self: &Arc<Self>, client: Client, burst: &mut Burst) -> Option<ConnectionSlot> {
+    /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a stranger that comes
+    /// in a crowd: the connection must be closed unread.
+    pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<ConnectionSlot> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);
         let client = client.address.to_canonical();
-        if !is_known && burst.exceeds_share(client, self.limits.burst()) {
+        if !is_known && is_crowded {
             self.counts.refused.inc();
             return None;
         }
@@ -100,7 +86,7 @@ impl Connections {
         let (task, is_ending, seen) = Default::default();
         let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, is_ending, seen };
         let mut table = self.table();
-        let is_pressed = !is_known && (burst.is_full || table.held(false).count() * 4 > places * 3);
+        let is_pressed = !is_known && table.held(false).count() * 4 > places * 3;
         let key = table.next_key;
         table.next_key += 1;
         table.entries.insert(key, entry);
@@ -255,18 +241,6 @@ impl Table {
         let own = self.open(is_known).filter(|(_, entry)| entry.client == most);
         own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.since()))
             .map(|(key, _)| key)
-    }
-}
-
-impl Burst {
-    /// Returns true if the stranger gets no more places of a full burst.
-    fn exceeds_share(&mut self, client: IpAddr, burst: usize) -> bool {
-        let all: usize = self.strangers.values().sum();
-        let own = self.strangers.entry(client_key(client)).or_default();
-        let exceeds = self.is_full
-            && (all >= burst.div_ceil(STRANGERS_IN_BURST) || *own >= burst.div_ceil(STRANGER_IN_BURST));
-        *own += usize::from(!exceeds);
-        exceeds
     }
 }
 

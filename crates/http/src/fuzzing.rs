@@ -2,7 +2,7 @@
 
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
-use crate::connections::{Burst, Connections};
+use crate::connections::Connections;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::networks::{Client, KnownClients};
@@ -15,6 +15,6 @@ pub async fn serve_one<P: Protocol>(protocol: Arc<P>, socket: TcpStream) {
     let client = Client { address: Ipv4Addr::LOCALHOST.into(), on_this_node: true };
     let connections =
         Connections::new(Limits::default(), KnownClients::default(), ConnectionCounts::default());
-    let Some(slot) = Arc::new(connections).enter(client, &mut Burst::default()).await else { return };
+    let Some(slot) = Arc::new(connections).enter(client, false).await else { return };
     protocol.serve(ClientStream::new(Connection::new(socket, client, slot))).await;
 }

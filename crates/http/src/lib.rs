@@ -50,9 +50,10 @@ mod networks;
 mod rare_lines;
 mod requests;
 mod server;
+mod syn_filter;
 
 pub use admin::{AdminPages, Health, text};
-pub use byte_stream::ClientStream;
+pub use byte_stream::{ClientStream, NotHttp};
 pub use connection_handle::Connection;
 pub use counts::ConnectionCounts;
 pub use limits::Limits;

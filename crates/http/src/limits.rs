@@ -6,8 +6,7 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of connections: those that are accepted together, those of known clients, and those of all
-    /// others.
+    /// The maximum number of connections: those of known clients, and those of all others.
     pub connections: usize,
     /// The maximum number of connections of known clients; `None` is as many as all others have.
     pub known: Option<usize>,
@@ -38,12 +37,6 @@ impl Default for Limits {
         }
     }
 }
-
-/// The connections that are accepted before the first of them is served. If as many are there, a balancer's probe may be
-/// behind them.
-const MOST_OF_BURST: usize = 128;
-/// With few places, a probe and a scrape that come together are no full burst.
-const LEAST_OF_BURST: usize = 4;
 
 /// Descriptors that are reserved for watches, local checks and files: a dozen when idle, and one or two for
 /// each running check. If there are few descriptors, half of them are reserved.
@@ -80,16 +73,10 @@ impl Limits {
         Self { connections, known, ..self }
     }
 
-    /// Returns the number of connections that are accepted together.
-    pub(crate) fn burst(&self) -> usize {
-        (self.connections / 4).clamp(LEAST_OF_BURST, MOST_OF_BURST).min(self.connections.div_ceil(2))
-    }
-
     /// Returns the number of places of known clients, or that of all others.
     pub(crate) fn places(&self, is_known: bool) -> usize {
-        let places = self.connections.saturating_sub(self.burst());
-        let known = self.known.unwrap_or(places / 2).min(places);
-        (if is_known { known } else { places - known }).max(1)
+        let known = self.known.unwrap_or(self.connections / 2).min(self.connections);
+        (if is_known { known } else { self.connections - known }).max(1)
     }
 
     /// Returns the interval of the sweep: precise enough for the shortest timeout, and at most once a second,
@@ -108,9 +95,9 @@ mod tests {
     fn with_few_descriptors_strangers_keep_their_share_beside_known_clients() {
         let limits = Limits { connections: 1024, known: Some(704), ..Limits::default() };
         let places = |limits: Limits| [limits.places(true), limits.places(false)];
-        assert_eq!(places(limits.lowered_to(1024)), [704, 192]);
-        assert_eq!(places(limits.lowered_to(298)), [204, 20]);
+        assert_eq!(places(limits.lowered_to(1024)), [704, 320]);
+        assert_eq!(places(limits.lowered_to(298)), [204, 94]);
         assert_eq!(places(limits.lowered_to(1)), [1, 1]);
-        assert_eq!(places(Limits::default().lowered_to(64)), [24, 24]);
+        assert_eq!(places(Limits::default().lowered_to(64)), [32, 32]);
     }
 }

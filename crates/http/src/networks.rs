@@ -68,6 +68,12 @@ impl KnownClients {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = networks;
     }
 
+    /// Returns the networks of the list.
+    pub(crate) fn networks(&self) -> Vec<IpNet> {
+        let networks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        networks.0.iter().map(|network| network.net).collect()
+    }
+
     /// Returns true if the list contains this address.
     pub fn contains(&self, client: IpAddr) -> bool {
         let networks = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,8 @@
 //! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
 
-use crate::byte_stream::ClientStream;
+use crate::byte_stream::{ClientStream, NotHttp};
 use crate::connection_handle::Connection;
+use crate::networks::Client;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{HeaderMap, Request, Response, Version};
@@ -13,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -47,6 +49,11 @@ pub trait Handler: Send + Sync + 'static {
         let _ = target;
         None
     }
+
+    /// Notes a client that gets no answer, because it does not send HTTP/1.
+    fn note_not_http(&self, client: Client, what: NotHttp) {
+        let _ = (client, what);
+    }
 }
 
 /// Something that serves a connection from its first byte to its last.
@@ -63,13 +70,27 @@ impl<H: Handler> Protocol for Http<H> {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
         let connection = stream.connection.clone();
         stream.expect_any_start(H::without_version);
-        serve_requests(stream, connection, Arc::clone(&self.0)).await;
+        let (client, first) = (connection.client, stream.start().await);
+        let (what, is_http) = match first {
+            Ok(what) => {
+                let served = serve_requests(stream, connection, Arc::clone(&self.0)).await;
+                (what, !served.is_err_and(|error| error.is_parse()))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "connection ended");
+                connection.close().await;
+                (NotHttp::Malformed, error.kind() != ErrorKind::InvalidData)
+            }
+        };
+        if !is_http {
+            self.0.note_not_http(client, what);
+        }
     }
 }
 
-/// Serves the requests of a connection, and closes it. The stream may be the [`ClientStream`] of the connection
-/// or TLS over it.
-pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>)
+/// Serves the requests of a connection, and closes it. Returns the error that ended it. The stream may be the
+/// [`ClientStream`] of the connection or TLS over it.
+pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
@@ -109,11 +130,13 @@ where
         Poll::Pending => connection.poll_gone(cx).map(Ok),
         ended @ Poll::Ready(_) => ended,
     });
-    if let Err(error) = ended.await {
+    let ended = ended.await;
+    if let Err(error) = &ended {
         tracing::debug!(%error, "connection ended");
     }
     // hyper does not end a connection whose request it can't parse.
     connection.close().await;
+    ended
 }
 
 /// Returns true if hyper ends the connection after this request. hyper knows more ways to ask for that; those

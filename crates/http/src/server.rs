@@ -3,24 +3,24 @@
 use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
-use crate::connections::{Burst, ConnectionSlot, Connections};
+use crate::connections::{ConnectionSlot, Connections};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
 use crate::networks::{Client, KnownClients, Networks};
 use crate::requests::Protocol;
+use crate::syn_filter::FilteredAcceptor;
 use rustix::net::sockopt::set_socket_linger;
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::net::{IpAddr, TcpStream};
+use std::future::Future;
+use std::io;
+use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use std::{io, mem};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// The time that the runtime needs to drop the task of a closed connection.
@@ -65,23 +65,24 @@ pub async fn serve<P: Protocol>(
         () = &mut shutdown => return Ok(()),
     };
     let acceptor = Acceptor::new(socket)?;
+    let known = options.known.clone();
     let server = Server::new(protocol, options);
-    let mut accepted = VecDeque::new();
     let served = async {
+        let mut incoming = FilteredAcceptor::new(&acceptor, known);
         tokio::select! {
             biased;
             () = shutdown => {}
-            never = server.accept(&acceptor, &mut accepted) => match never {},
+            never = server.accept(&mut incoming) => match never {},
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
         server.connections.closing.store(true, Ordering::Relaxed);
         tokio::select! {
             biased;
             () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
-            never = server.accept(&acceptor, &mut accepted) => match never {},
+            never = server.accept(&mut incoming) => match never {},
         }
         // The kernel resets what is left in the accept queue.
-        drop((acceptor, accepted));
+        drop(acceptor);
         server.drain(deadline).await;
     };
     tokio::select! {
@@ -105,33 +106,26 @@ impl<P: Protocol> Server<P> {
         Self { protocol, admission, limits, connections }
     }
 
-    /// Accepts connections until the future is dropped; those that are not served yet stay in `accepted`.
-    async fn accept(&self, acceptor: &Acceptor, accepted: &mut VecDeque<(TcpStream, IpAddr)>) -> Infallible {
-        let (mut backoff, mut next) = (AcceptBackoff::new(), None);
+    /// Accepts connections until the future is dropped.
+    async fn accept(&self, incoming: &mut FilteredAcceptor<'_>) -> Infallible {
+        let mut backoff = AcceptBackoff::new();
         loop {
-            let mut burst = Burst { is_full: accepted.len() == self.limits.burst(), ..Burst::default() };
-            while let Some((socket, address)) = accepted.pop_front() {
-                let Some(client) = self.admission.admit(&socket, address) else { continue };
-                match self.connections.enter(client, &mut burst).await {
-                    Some(slot) => self.serve(socket, client, slot),
-                    // A reset: no state of the kernel is left, and the client's next packets cost nothing.
-                    None => drop(set_socket_linger(&socket, Some(Duration::ZERO))),
+            let (accepted, is_crowded) = incoming.accept().await;
+            let (socket, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.pause(incoming.acceptor, &error, &mut backoff).await;
+                    continue;
                 }
-            }
-            if let Some(Err(error)) = next {
-                self.pause(acceptor, &error, &mut backoff).await;
-            }
-            // A flood must not keep the accepted connections waiting.
-            if burst.is_full {
-                yield_to_connections().await;
-            }
-            next = Some(acceptor.accept().await);
-            while let Some(Ok(connection)) = next {
-                accepted.push_back(connection);
-                next = if accepted.len() < self.limits.burst() { acceptor.accept_queued() } else { None };
-            }
-            if !accepted.is_empty() && backoff.succeeded(Instant::now) {
+            };
+            if backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
+            }
+            let Some(client) = self.admission.admit(&socket, address) else { continue };
+            match self.connections.enter(client, is_crowded).await {
+                Some(slot) => self.serve(socket, client, slot),
+                // A reset: no state of the kernel is left, and the client's next packets cost nothing.
+                None => drop(set_socket_linger(&socket, Some(Duration::ZERO))),
             }
         }
     }
@@ -220,20 +214,6 @@ impl<P: Protocol> Server<P> {
         // The runtime drops their tasks at once.
         self.connections.emptied().await;
     }
-}
-
-/// Lets the tasks run that are ready now.
-async fn yield_to_connections() {
-    let mut has_yielded = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        // tokio's own `yield_now` polls the reactor before, once for each connection.
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use crate::client::{ClientError, Connector, expires_in};
 use crate::connection::{Connection, retry_after};
-use crate::failure_reason::{bounded, detail, refusal};
+use crate::failure_reason::{detail, refusal};
+use crate::foreign_answer::bounded;
 use crate::observe::WatchObserver;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -25,13 +26,13 @@ const ATTEMPTS: u32 = 3;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApiError {
     /// The answer is an error.
-    #[error("{what}: the API server answered {code}: {message}")]
+    #[error("{what}: {message}")]
     Refused {
         /// The request, as its verb and path.
         what: String,
         /// The HTTP status of the answer.
         code: u16,
-        /// The message of the API server.
+        /// The code with the message of the API server.
         message: String,
     },
     /// There is no answer in time.
@@ -181,7 +182,7 @@ impl KubeApi {
                     status if status.is_success() => Ok(reply.answer),
                     status => {
                         let (what, code) = (what.clone(), status.as_u16());
-                        Err(ApiError::Refused { what, code, message: reply.message() })
+                        Err(ApiError::Refused { what, code, message: reply.refusal() })
                     }
                 });
                 let is_useless = match &result {
@@ -298,15 +299,11 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Returns what the API server says of an error.
-    fn message(&self) -> String {
-        let status = serde_json::from_str::<Status>(&self.answer.text);
-        bounded(&status.map_or_else(|_| self.answer.text.clone(), |status| status.message))
-    }
-
     /// Returns an answer that is an error, as a sentence.
     pub fn refusal(&self) -> String {
-        refusal(self.status.as_u16(), &self.message())
+        let status = serde_json::from_str::<Status>(&self.answer.text).ok();
+        let status = status.unwrap_or_else(|| Status::failure(&self.answer.text, ""));
+        bounded(&refusal(&status.with_code(self.status.as_u16())))
     }
 }
 

@@ -10,7 +10,7 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, place};
 use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
@@ -65,9 +65,7 @@ pub struct ClientError(String);
 impl ClientError {
     /// Returns the error of credentials that can't be used, with their source.
     pub(crate) fn unusable(error: impl Display) -> Self {
-        let kubeconfig = std::env::var("KUBECONFIG");
-        let place = kubeconfig.unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned());
-        Self(format!("unusable credentials in {place}: {error}"))
+        Self(format!("unusable credentials in {}: {error}", place()))
     }
 
     /// Returns the error of a name for the server that is none.

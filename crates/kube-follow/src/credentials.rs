@@ -19,6 +19,11 @@ use tower::BoxError;
 /// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
 
+/// Returns the place of the credentials.
+pub(crate) fn place() -> String {
+    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
+}
+
 /// The credentials of a user, apart from the client certificate.
 pub(crate) struct Credentials {
     /// The source of the `Authorization` header, if the user has a token.

@@ -1,5 +1,7 @@
 //! The reasons why a session ended.
 
+use crate::credentials::place;
+use crate::foreign_answer::{self, bounded};
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::resolve::NotResolved;
@@ -8,7 +10,7 @@ use http::StatusCode;
 use hyper_util::client::legacy;
 use kube::core::Status;
 use kube::runtime::watcher;
-use nodegate_program::{last_cause, sanitize_short, with_causes};
+use nodegate_program::{last_cause, with_causes};
 use serde::Serialize;
 use std::error::Error as StdError;
 use std::iter::successors;
@@ -94,17 +96,18 @@ impl FailureReason {
     }
 }
 
-/// The maximum length of an error's text, in characters. A proxy may answer with a page.
-const MAX_DETAIL: usize = 1000;
-
 /// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do; of an
 /// answer of the API server, its code and its own sentence.
 pub fn detail(error: &(dyn StdError + 'static)) -> String {
     if let Some(error) = find::<rustls::Error>(error) {
         return tls_refusal::explained(error);
     }
+    if find::<serde_json::Error>(error).is_some() {
+        // The library's own words say where in a text that no one sees.
+        return "the answer is not one of the Kubernetes API: is this an API server?".to_owned();
+    }
     let text = match find::<Box<Status>>(error) {
-        Some(status) => refusal(status.code, &status.message),
+        Some(status) => refusal(status),
         None => unanswered(error),
     };
     bounded(&text)
@@ -130,19 +133,21 @@ fn unanswered(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// Returns an answer that is an error, as a sentence: the code, and what the API server says.
-pub(crate) fn refusal(code: u16, message: &str) -> String {
-    let code = StatusCode::from_u16(code).map_or_else(|_| code.to_string(), |code| code.to_string());
-    match message.trim() {
+pub(crate) fn refusal(status: &Status) -> String {
+    let code = StatusCode::from_u16(status.code);
+    let code = code.map_or_else(|_| status.code.to_string(), |code| code.to_string());
+    match status.message.trim() {
+        message if status.reason == foreign_answer::REASON => message.to_owned(),
+        _ if status.code == 401 => {
+            let place = place();
+            format!(
+                "{code}: the API server refuses the credentials in {place}; have they expired, or are they another cluster's?"
+            )
+        }
         "" => code,
         message if code.ends_with(message) => code,
         message => format!("{code}: {message}"),
     }
-}
-
-/// Returns the start of a text, on one line, with a mark where it is cut.
-pub(crate) fn bounded(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    sanitize_short(line.trim(), MAX_DETAIL)
 }
 
 /// Finds an error of this type among the causes of another.
@@ -162,7 +167,10 @@ mod tests {
     #[test]
     fn the_words_of_an_error_are_bounded_and_on_one_line() {
         let words = detail(&std::io::Error::other("a line of a page\n".repeat(1000)));
-        assert!(words.chars().count() == MAX_DETAIL && !words.contains(char::is_control), "{words}");
+        assert!(
+            words.chars().count() == crate::foreign_answer::MAX_DETAIL && !words.contains(char::is_control),
+            "{words}"
+        );
     }
 
     #[test]
@@ -173,6 +181,10 @@ mod tests {
         };
         let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
         assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
-        assert_eq!(status(401, "Unauthorized"), "401 Unauthorized");
+        let refused = status(401, "Unauthorized");
+        assert!(
+            refused.starts_with("401 Unauthorized: the API server refuses the credentials in "),
+            "{refused}"
+        );
     }
 }

@@ -10,6 +10,7 @@ mod client;
 mod connection;
 mod credentials;
 mod failure_reason;
+mod foreign_answer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod get;

@@ -4,6 +4,7 @@
 // do.
 
 use crate::connection::{Connection, next_client, retry_after};
+use crate::foreign_answer;
 use crate::lines::{BadBody, LineScanner, MAX_BYTES};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -198,12 +199,15 @@ where
             asked.answer.code = Some(response.status().as_u16());
             asked.answer.retry_after = retry_after(response.headers());
             drop(asked);
+            let (mut head, inner) = response.into_parts();
+            let instead = foreign_answer::replace(&mut head);
+            let response = Response::from_parts(head, inner);
             let watch = watched.filter(|_| response.status().is_success()).map(|stream| {
                 observer.accepted(stream, connection);
                 let scanner = LineScanner::default();
                 OpenWatch { observer, stream, ended_early, began: Instant::now(), scanner }
             });
-            Ok(response.map(|inner| ObservedBody { inner, watch, length: 0 }))
+            Ok(response.map(|inner| ObservedBody { inner, watch, instead, length: 0 }))
         })
     }
 }
@@ -230,6 +234,8 @@ impl Drop for OpenWatch {
 pub(crate) struct ObservedBody<B> {
     inner: B,
     watch: Option<OpenWatch>,
+    /// The body to pass in place of this one, which is read to its end: the connection can be used again.
+    instead: Option<Bytes>,
     /// The bytes so far of a body that is no watch.
     length: usize,
 }
@@ -246,12 +252,18 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        let Some(Ok(frame)) = frame else {
-            self.watch = None;
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
-        };
-        Poll::Ready(Some(self.pass(frame).map_err(Into::into)))
+        loop {
+            let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+            let Some(Ok(frame)) = frame else {
+                self.watch = None;
+                let instead = self.instead.take().map(|instead| Ok(Frame::data(instead)));
+                return Poll::Ready(instead.or_else(|| frame.map(|frame| frame.map_err(Into::into))));
+            };
+            let frame = self.pass(frame);
+            if frame.is_err() || self.instead.is_none() {
+                return Poll::Ready(Some(frame.map_err(Into::into)));
+            }
+        }
     }
 }
 

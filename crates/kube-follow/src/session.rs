@@ -94,6 +94,19 @@ mod tests {
     use std::sync::Arc;
     use tower::BoxError;
 
+    /// A proxy's page, as any body, must not look like something of the API.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_no_api_server_is_named_without_its_body() {
+        for (list, said) in [
+            (Some((200, r#"{"hello":"world"}"#)), "the answer is not one of the Kubernetes API"),
+            (Some((302, "to:/login?a=b")), "HTTP 302 to /login: this is not a Kubernetes API server"),
+            (Some((503, HTML)), "HTTP 503 with a web page: this is not a Kubernetes API server"),
+        ] {
+            let ended = session(list).run(pending(), |_| {}).await;
+            assert!(ended.detail.starts_with(said), "{}", ended.detail);
+        }
+    }
+
     /// Returns a session whose lists get this answer, or none, and whose watches end at once.
     fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
         let answer = move |request: Request<Body>| async move {
@@ -101,8 +114,13 @@ mod tests {
             let Some((code, body)) = (if watches { Some((200, "")) } else { list }) else {
                 return pending().await;
             };
-            let body = Full::new(Bytes::from_static(body.as_bytes()));
-            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+            let mut answer = Response::builder().status(code);
+            if let Some(to) = body.strip_prefix("to:") {
+                answer = answer.header("location", to);
+            } else if body.starts_with('<') {
+                answer = answer.header("content-type", "text/html");
+            }
+            Ok::<_, BoxError>(answer.body(Full::new(Bytes::from_static(body.as_bytes())))?)
         };
         let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
         let client = tagged(Client::new(observed, "default"), StreamId(0), Duration::from_secs(4));
@@ -128,7 +146,8 @@ mod tests {
             (Some((200, r#"{"kind":"NodeList","#)), FailureReason::Malformed),
             (Some((200, EMPTY)), FailureReason::ClosedEarly),
             (Some((503, INDENTED)), FailureReason::ServerError),
-            (Some((403, HTML)), FailureReason::Forbidden),
+            (Some((403, HTML)), FailureReason::ServerError),
+            (Some((401, HTML)), FailureReason::Unauthorized),
         ] {
             let ended = session(list).run(pending(), |_| {}).await;
             assert_eq!(ended.reason, reason, "{}", ended.detail);

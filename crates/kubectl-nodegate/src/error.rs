@@ -56,6 +56,12 @@ pub(crate) fn explained(error: &kube::Error) -> String {
         kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
             format!("{}; manifests/plugin-users.yaml has the rights that the plugin needs", status.message)
         }
+        kube::Error::Api(status) if status.message.starts_with('<') => {
+            format!("HTTP {} with a web page: this is not a Kubernetes API server", status.code)
+        }
+        kube::Error::SerdeError(_) => {
+            "the answer is not one of the Kubernetes API: is this an API server?".to_owned()
+        }
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
         // The layers before the last name the parts of a library.

@@ -2,10 +2,12 @@
 
 use nodegate_program::start_thread;
 use nodegate_readiness::HostSignals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -20,6 +22,8 @@ const LONGEST: u64 = 20;
 
 /// The pause before the next try to watch the directory.
 const RETRY: Duration = Duration::from_secs(5);
+/// The interval of looks at a directory without changes.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// The time limit for the first look at the directory, for which the ports wait.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
@@ -65,12 +69,19 @@ fn follow(directory: &Path, report: impl Fn(HostSignals)) {
     }
 }
 
+/// Returns an error if the directory was deleted on the host, while this Pod still has it mounted.
+fn check_exists(directory: &Path) -> io::Result<()> {
+    let is_deleted = fs::metadata(directory)?.nlink() == 0;
+    if is_deleted { Err(io::Error::other("it was deleted on the host; restart the Pod")) } else { Ok(()) }
+}
+
 /// Reports the signals until the directory is gone. Clears `failed` once it can be watched.
 fn watch(
     directory: &Path,
     report: &impl Fn(HostSignals),
     failed: &mut bool,
 ) -> io::Result<std::convert::Infallible> {
+    check_exists(directory)?;
     let changes = inotify::init(CreateFlags::CLOEXEC)?;
     let files = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::CLOSE_WRITE;
     inotify::add_watch(&changes, directory, files | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR)?;
@@ -78,6 +89,10 @@ fn watch(
     let mut buffer = [MaybeUninit::uninit(); 1024];
     loop {
         report(read(directory));
+        // No event tells that a mounted directory was deleted.
+        while poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&LOOK_EVERY))? == 0 {
+            check_exists(directory)?;
+        }
         let mut events = Reader::new(&changes, &mut buffer);
         loop {
             if events.next()?.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
@@ -104,7 +119,7 @@ fn read(directory: &Path) -> HostSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::os::fd::AsRawFd;
     use std::sync::mpsc::channel;
 
     /// Also those of a directory that is not there yet, and of one that was replaced.
@@ -133,6 +148,22 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join(SHUTDOWN), "").unwrap();
         wait_for(HostSignals { shutdown: true, ..HostSignals::default() });
+    }
+
+    /// An open directory stays as a mounted one does: no event tells that it was deleted.
+    #[test]
+    fn a_directory_that_is_deleted_while_it_is_mounted_is_noticed() {
+        let place = tempfile::tempdir().unwrap();
+        let open = File::open(place.path()).unwrap();
+        let mounted = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        let (say, said) = channel();
+        let (mut failed, path) = (true, mounted.clone());
+        let watching = thread::spawn(move || watch(&path, &|_| say.send(()).unwrap(), &mut failed));
+        said.recv_timeout(Duration::from_mins(1)).unwrap();
+        place.close().unwrap();
+        let error = watching.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("deleted on the host"), "{error}");
+        assert!(watch(&mounted, &|_| {}, &mut true).is_err(), "it is not watched again");
     }
 
     #[test]

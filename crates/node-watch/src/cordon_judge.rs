@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{ListParams, ObjectList, Request, VersionMatch};
 use nodegate_kube_follow::detail;
-use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept};
+use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept, Policy};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::time::{Duration, SystemTime};
@@ -142,32 +142,17 @@ async fn judge(
     let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     let client = &client.ok_or("no client")?;
     let policy = watch.board.policy();
-    let not_excluded = format!("!{EXCLUDE_LABEL}");
-    let selector = policy.pool_selector.as_ref();
-    let pool = selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}"));
-    let pool = ListParams::default().labels(&pool);
-    let cordoned = pool.clone().fields("spec.unschedulable=true");
-    let cordons = async {
-        let at = revision.filter(|_| queue.is_none());
-        if let Some(revision) = at {
-            let at_cordon = cordoned.clone().matching(VersionMatch::Exact).at(revision);
-            // An API server that no longer has that revision is asked for the present.
-            if let Ok((nodes, _)) = list(client, at_cordon).await {
-                return Ok((nodes, true));
-            }
-        }
-        list(client, cordoned.clone()).await.map(|(nodes, _)| (nodes, false))
+    // All lists are of the revision of the cordon. The API server has it in its cache, while the present may take it a
+    // question to etcd. One that no longer has that revision is asked for the present.
+    let at_cordon = match revision.filter(|_| queue.is_none()) {
+        Some(revision) => lists(client, policy, Some(revision)).await.ok(),
+        None => None,
     };
-    let nodes = async {
-        if selector.is_some() {
-            return list(client, pool.clone()).await.map(|(_, count)| count);
-        }
-        // Without a selector the API server counts: an answer has one Node, and the number of the others.
-        let (all, excluded) = (ListParams::default().limit(1), ListParams::default().labels(EXCLUDE_LABEL));
-        let (all, excluded) = tokio::try_join!(list(client, all), list(client, excluded))?;
-        Ok(all.1.saturating_sub(excluded.1))
+    let is_at_cordon = at_cordon.is_some();
+    let (cordoned, nodes) = match at_cordon {
+        Some(found) => found,
+        None => lists(client, policy, None).await?,
     };
-    let ((cordoned, is_at_cordon), nodes) = tokio::try_join!(cordons, nodes)?;
     let queue = match queue {
         Some(queue) => {
             queue.retain(&cordoned, watch.now());
@@ -183,7 +168,34 @@ async fn judge(
     Ok(queue.kept(policy.max_drained, nodes))
 }
 
-/// Lists the metadata of Nodes, as of now if no version is named. Returns them with their number, which may be higher.
+/// Returns the cordoned nodes of the pool, and the number of all of its nodes, as of this revision or of now.
+async fn lists(
+    client: &Client,
+    policy: &Policy,
+    revision: Option<&str>,
+) -> Result<(Vec<CordonedNode>, usize), String> {
+    let all = revision.map_or_else(ListParams::default, |revision| {
+        ListParams::default().matching(VersionMatch::Exact).at(revision)
+    });
+    let selector = policy.pool_selector.as_ref();
+    let not_excluded = format!("!{EXCLUDE_LABEL}");
+    let pool = selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}"));
+    let pool = all.clone().labels(&pool);
+    let cordoned = list(client, pool.clone().fields("spec.unschedulable=true"));
+    let nodes = async {
+        if selector.is_some() {
+            return list(client, pool.clone()).await.map(|(_, count)| count);
+        }
+        // Without a selector the API server counts: an answer has one Node, and the number of the others.
+        let excluded = list(client, all.clone().labels(EXCLUDE_LABEL));
+        let (all, excluded) = tokio::try_join!(list(client, all.clone().limit(1)), excluded)?;
+        Ok(all.1.saturating_sub(excluded.1))
+    };
+    let ((cordoned, _), nodes) = tokio::try_join!(cordoned, nodes)?;
+    Ok((cordoned, nodes))
+}
+
+/// Lists the metadata of Nodes. Returns them with their number, which may be higher.
 async fn list(client: &Client, mut params: ListParams) -> Result<(Vec<CordonedNode>, usize), String> {
     let is_count = params.limit.is_some();
     params.limit = params.limit.or(Some(PAGE));

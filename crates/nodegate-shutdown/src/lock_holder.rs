@@ -2,7 +2,7 @@
 
 use crate::agent_wait::{WaitEnd, wait_until_acknowledged};
 use crate::login::{Lock, Login};
-use crate::signal_files::SignalFiles;
+use crate::signal_files::{SignalFiles, not_read};
 use futures::StreamExt;
 use nodegate_agent_client::ask_drain;
 use nodegate_agent_client::hints::delay_too_short;
@@ -37,7 +37,10 @@ pub(crate) struct LockHolder {
     /// The longest delay, as the agent reads it; `None` if the lock is not held.
     delay: Option<Duration>,
     phase: Phase,
-    warned: bool,
+    /// True if the agent did not read the files at the last look.
+    is_unread: bool,
+    /// What the last warning said, while it is true.
+    fault: Option<String>,
 }
 
 /// What the host does.
@@ -51,7 +54,7 @@ enum Phase {
 
 impl LockHolder {
     pub(crate) fn new(agent: SocketAddr, files: SignalFiles) -> Self {
-        Self { agent, files, lock: None, delay: None, phase: Phase::Up, warned: false }
+        Self { agent, files, lock: None, delay: None, phase: Phase::Up, is_unread: false, fault: None }
     }
 
     /// Runs until SIGTERM or SIGINT.
@@ -118,7 +121,7 @@ impl LockHolder {
             self.note_delay(Some(delay));
         }
         if self.is_up() {
-            self.warn_of_delay(delay).await;
+            self.look_at_agent(delay).await;
         }
         Ok(())
     }
@@ -159,14 +162,21 @@ impl LockHolder {
         self.delay = delay;
     }
 
-    /// Warns once if the delay is shorter than the slowest load balancer needs.
-    async fn warn_of_delay(&mut self, delay: Duration) {
+    /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load
+    /// balancer needs.
+    async fn look_at_agent(&mut self, delay: Duration) {
         let Ok(summary) = ask_drain(&[self.agent], ASK).await else { return };
         let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
-        if delay < needs && !self.warned {
-            tracing::warn!("{}", delay_too_short(delay, needs));
+        let unread = not_read(summary.host).filter(|_| self.lock.is_some());
+        // At the first look the agent's answer may be older than the file.
+        let lasts = std::mem::replace(&mut self.is_unread, unread.is_some());
+        let unread = unread.filter(|_| lasts);
+        let unread = unread.map(|why| format!("a shutdown does not wait for load balancers: {why}"));
+        let fault = unread.or_else(|| delay_too_short(delay, needs));
+        if let Some(fault) = fault.as_ref().filter(|fault| self.fault.as_ref() != Some(fault)) {
+            tracing::warn!("{fault}");
         }
-        self.warned = delay < needs;
+        self.fault = fault;
     }
 
     /// Waits, too, if systemd ends this service because the host is going down past logind.

@@ -1,9 +1,10 @@
 //! `nodegate-shutdown status`: three lines on the lock, the agent, and what a reboot would do.
 
 use crate::login::Login;
+use crate::signal_files::not_read;
 use nodegate_agent_api::DrainSummary;
 use nodegate_agent_client::ask_drain;
-use nodegate_agent_client::hints::delay_too_short;
+use nodegate_agent_client::hints::{NO_DELAY, at_most, delay_too_short};
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::net::SocketAddr;
@@ -43,9 +44,8 @@ async fn look() -> zbus::Result<LoginView> {
 fn lock(login: &Result<LoginView, String>) -> String {
     match login {
         Err(error) => format!("not known: systemd-logind does not answer ({})", sanitize(error)),
-        Ok(view) if view.locked => {
-            format!("held; a shutdown is delayed by at most {}", Age::from(view.delay))
-        }
+        Ok(view) if view.locked && view.delay.is_zero() => format!("held, but {NO_DELAY}"),
+        Ok(view) if view.locked => format!("held; a shutdown is delayed, {}", at_most(view.delay)),
         Ok(_) => "not held; is nodegate-shutdown.service running?".to_owned(),
     }
 }
@@ -67,16 +67,19 @@ fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, 
         return ("does not wait for load balancers".to_owned(), if login.is_none() { UNKNOWN } else { 1 });
     };
     let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
-    match summary.host {
-        _ if !login.locked => ("does not wait for load balancers".to_owned(), 1),
-        None => ("does not wait: the agent runs without --host-signals".to_owned(), 1),
-        Some(host) if host.shutdown => ("the host is going down".to_owned(), 0),
-        Some(_) if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
-        Some(_) if login.delay < needs => (delay_too_short(login.delay, needs), 1),
-        Some(_) => (
-            format!("waits until every load balancer has acknowledged, at most {}", Age::from(login.delay)),
-            0,
-        ),
+    if !login.locked {
+        return ("does not wait for load balancers".to_owned(), 1);
+    }
+    if summary.host.is_some_and(|host| host.shutdown) {
+        return ("the host is going down".to_owned(), 0);
+    }
+    if let Some(why) = not_read(summary.host) {
+        return (format!("does not wait: {why}"), 1);
+    }
+    match delay_too_short(login.delay, needs) {
+        Some(why) => (why, 1),
+        None if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
+        None => (format!("waits until every load balancer has acknowledged, {}", at_most(login.delay)), 0),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The two files that the agent reads. The agent's Pod sees their directory read-only.
 
+use nodegate_readiness::HostSignals;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -9,6 +10,18 @@ use std::time::Duration;
 const SHUTDOWN: &str = "shutdown";
 /// The file that is there while the lock is held. Its text is the longest delay in milliseconds.
 const LOCK: &str = "lock";
+
+/// Returns why the agent does not read the files, if it does not, while the lock is held.
+pub(crate) fn not_read(host: Option<HostSignals>) -> Option<&'static str> {
+    match host {
+        None => Some("the agent runs without --host-signals"),
+        Some(host) if !host.lock => Some(
+            "the agent does not see the lock: its --host-signals is another directory, or its Pod has mounted one that \
+             was deleted since; restart the Pod",
+        ),
+        Some(_) => None,
+    }
+}
 
 /// The directory with the files. It stays the same directory: the agent's Pod has it mounted.
 #[derive(Debug)]

@@ -75,8 +75,8 @@ struct Writer {
     latest: Moment,
     /// The verdict; `None` before the first one, which is no flip.
     verdict: Option<Verdict>,
-    /// The last [`REMEMBERED`] flips.
-    flips: VecDeque<Flip>,
+    /// The last [`REMEMBERED`] flips, each with its time.
+    flips: VecDeque<(Moment, Flip)>,
     /// The drain signals in effect.
     signals: Vec<Reason>,
     last_reasons: BTreeMap<CheckId, Reason>,
@@ -368,11 +368,11 @@ impl Board {
         let reports = self.reports(state, &self.default_checks, &self.policy, stale, now);
         let (to, reason) = why(&reports);
         let from = writer.verdict.replace(to).filter(|from| *from != to)?;
-        let flip = Flip { at_unix_ms: millis(since_epoch(wall)), from, to, reason };
+        let flip = Flip { at_unix_ms: millis(since_epoch(wall)), age_ms: 0, from, to, reason };
         if writer.flips.len() == REMEMBERED {
             writer.flips.pop_front();
         }
-        writer.flips.push_back(flip.clone());
+        writer.flips.push_back((now, flip.clone()));
         self.flipped.advance(now);
         if (from == Verdict::Ready) != (to == Verdict::Ready) {
             self.last_pool_change.advance(now);

@@ -10,8 +10,11 @@ pub(crate) const REMEMBERED: usize = 50;
 /// A change of verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flip {
-    /// The time of the flip, in milliseconds since the epoch by the wall clock.
+    /// The time of the flip, in milliseconds since the epoch by the wall clock, which may have been set
+    /// since.
     pub at_unix_ms: u64,
+    /// The time since the flip in milliseconds, by the agent's own clock.
+    pub age_ms: u64,
     /// The verdict before the flip.
     pub from: Verdict,
     /// The verdict after the flip.

@@ -90,7 +90,7 @@ impl Reader {
             traffic: self.probers.settings.traffic.as_ref().map(|counted| counted()),
             ..drain
         });
-        let unreachable = || board.kubelet_unreachable(now).as_ref().map(hints::kubelet_unreachable);
+        let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
         let excluded =

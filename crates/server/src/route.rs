@@ -64,7 +64,7 @@ impl Route {
 }
 
 /// The prefix of the paths that answer for one Service.
-const SERVICES_PREFIX: &str = "/services/";
+pub(crate) const SERVICES_PREFIX: &str = "/services/";
 
 /// The answer to a request about a Service without facts.
 pub(crate) const NOT_WATCHED: &str = "this Service is not watched; name it with --watch-service";

@@ -5,7 +5,9 @@ use crate::probers::MOST_OF_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use nodegate_http::{ClientStream, Connection, Handler, Http, Listener, Protocol, ServeOptions};
+use nodegate_http::{
+    Client, ClientStream, Connection, Handler, Http, Listener, NotHttp, Protocol, ServeOptions,
+};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -87,6 +89,10 @@ impl Handler for AppHandler {
             tracing::debug!(%client, path = %uri, code, "answered a request");
         }
         response
+    }
+
+    fn note_not_http(&self, client: Client, what: NotHttp) {
+        self.app.note_not_http(client, what);
     }
 
     /// The default monitors of some appliances ask so: for `/`, which is the page for people otherwise.

@@ -32,7 +32,7 @@ fn idle_clients_leave_descriptors_for_the_api_server() {
     });
     scene.notices(CORDONED, REPLACED);
     scene.lasts();
-    // Of a full burst, most are closed unread.
+    // In a crowd, they are closed unread.
     let closed = ["nodegate_connections_evicted_total", "nodegate_connections_refused_total"];
     let closed: f64 = closed.iter().filter_map(|name| scene.agent.metric(name)).sum();
     assert!(closed >= f64::from(CLIENTS) - 64.0, "{closed}");

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpSocket, TcpStream};
@@ -18,6 +18,11 @@ const DESCRIPTORS: u64 = 14_000;
 const CONNECTIONS: usize = 1300;
 /// The longest time that a stranger waits for the kernel to connect it.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The same of an impatient one, which then sends another request.
+const CONNECT_OF_IMPATIENT: Duration = Duration::from_millis(20);
+/// The most addresses of an attack, and the attacks after which they are used again.
+const MOST_ADDRESSES: usize = 400;
+const MOST_ATTACKS: usize = 160;
 
 /// The addresses of the strangers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +36,20 @@ pub(crate) enum From {
 }
 
 impl From {
-    /// Returns the address of the connection with this number.
-    fn address(self, number: usize) -> IpAddr {
+    /// Returns the address of the connection with this number. Each attack has addresses of its own, because the agent
+    /// comes to know a client that probes it in one attack after the other.
+    fn address(self, attack: usize, number: usize) -> IpAddr {
+        let first = attack % MOST_ATTACKS * MOST_ADDRESSES + 1;
         match self {
             Self::V4(count) => {
-                let [.., high, low] = (number % count + 1).to_be_bytes();
+                let [.., high, low] = (first + number % count).to_be_bytes();
                 Ipv4Addr::new(10, 9, high, low).into()
             }
             Self::Networks(count) => {
-                let network = u16::try_from(number % count + 1).unwrap();
+                let network = u16::try_from(first + number % count).unwrap();
                 Ipv6Addr::new(0xfd09, 0, 0, network, 0, 0, 0, 7).into()
             }
-            Self::Beside => Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 7).into(),
+            Self::Beside => Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 7, u16::try_from(first).unwrap()).into(),
         }
     }
 
@@ -92,7 +99,7 @@ const fn kind(name: &'static str, first: fn() -> String, then: Then) -> Kind {
     Kind { name, first, then }
 }
 
-pub(crate) const KINDS: [Kind; 24] = [
+pub(crate) const KINDS: [Kind; 25] = [
     kind("none, for comparison", String::new, Then::Leaves),
     kind("/wait and 30 kB more", || WAIT.to_owned() + "GET /" + &"x".repeat(30_000), Then::Holds),
     kind(
@@ -120,6 +127,7 @@ pub(crate) const KINDS: [Kind; 24] = [
     kind("silent", String::new, Then::Holds),
     kind("a byte of a head now and then", String::new, Then::Repeats("a", Duration::from_millis(500))),
     kind("opened and closed", String::new, Then::Leaves),
+    kind("opened and closed, impatient", String::new, Then::Leaves),
     kind("opened and reset", || "GET".to_owned(), Then::Resets),
     kind("unfinished PROXY headers", || "PROXY TCP4 10.0.0.1 ".to_owned(), Then::Holds),
     kind("TLS hellos", || "\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned() + &"\0".repeat(512), Then::Reads),
@@ -156,15 +164,18 @@ pub(crate) struct Attack {
 
 impl Attack {
     pub(crate) fn start(kind: &'static Kind, from: From, to: SocketAddr) -> Self {
+        static ATTACKS: AtomicUsize = AtomicUsize::new(0);
         allow_descriptors(DESCRIPTORS);
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let attack = ATTACKS.fetch_add(1, Ordering::Relaxed);
+        let wait = if kind.name.ends_with("impatient") { CONNECT_OF_IMPATIENT } else { CONNECT };
         let opened = Arc::<AtomicU64>::default();
         let connections = if kind.name.starts_with("none") { 0 } else { CONNECTIONS };
         for number in 0..connections {
             let opened = Arc::clone(&opened);
             runtime.spawn(async move {
                 loop {
-                    if let Ok(Ok(stream)) = timeout(CONNECT, connect(from.address(number), to)).await {
+                    if let Ok(Ok(stream)) = timeout(wait, connect(from.address(attack, number), to)).await {
                         opened.fetch_add(1, Ordering::Relaxed);
                         kind.play(stream).await;
                     }

@@ -111,7 +111,8 @@ struct Row {
     /// The same of another such program at the same time, which was not attacked.
     beside: Option<Seen>,
     rate: f64,
-    memory_kib: u64,
+    /// Before the attack, and the most during it.
+    memory_kib: [u64; 2],
     group_kib: u64,
     descriptors: usize,
     has_ended: bool,
@@ -160,16 +161,20 @@ impl Scene {
         self.balancer.take();
         beside.map(|beside| beside.balancer.take());
         let server = SERVER[usize::from(from.is_v6())].parse().unwrap();
+        let (pid, is_named) = (self.program.pid(), self.port == Port::Named);
+        // A program that is not optimised has a large file behind its memory.
+        let used = || {
+            let used = memory(pid);
+            if is_named { used.anonymous } else { used.resident }
+        };
+        let before_kib = used();
         let attack = Attack::start(kind, from, SocketAddr::new(server, self.port.number()));
-        let (began, pid) = (Instant::now(), self.program.pid());
-        let (mut memory_kib, mut most) = (0, 0);
+        let began = Instant::now();
+        let (mut most_kib, mut most) = (0, 0);
         while began.elapsed() < duration && !self.has_ended() {
             // A program that has ended meanwhile has neither.
-            let Ok((used, open)) = catch_unwind(|| (memory(pid), descriptors(pid))) else { continue };
-            // A program that is not optimised has a large file behind its memory.
-            memory_kib =
-                memory_kib.max(if self.port == Port::Named { used.anonymous } else { used.resident });
-            most = most.max(open);
+            let Ok((used, open)) = catch_unwind(|| (used(), descriptors(pid))) else { continue };
+            (most_kib, most) = (most_kib.max(used), most.max(open));
             thread::sleep(Duration::from_millis(50));
         }
         Row {
@@ -177,7 +182,7 @@ impl Scene {
             rate: attack.rate(),
             seen: self.balancer.take(),
             beside: beside.map(|beside| beside.balancer.take()),
-            memory_kib,
+            memory_kib: [before_kib, most_kib],
             group_kib: self.group.peak() / 1024,
             descriptors: most,
             has_ended: self.has_ended(),
@@ -197,7 +202,8 @@ impl Row {
         if self.descriptors > MOST_DESCRIPTORS {
             return Some(format!("{} descriptors", self.descriptors));
         }
-        (self.memory_kib > MOST_MEMORY_KIB).then(|| format!("{} KiB", self.memory_kib))
+        let [_, most] = self.memory_kib;
+        (most > MOST_MEMORY_KIB).then(|| format!("{most} KiB"))
     }
 
     /// Prints the row, and returns true if all held and no probe was slow.
@@ -215,10 +221,11 @@ impl Row {
         let Self { name, seen, beside, rate, memory_kib, group_kib, descriptors, .. } = self;
         let [new, kept, kubelet] = seen.slowest.map(|slowest| slowest.as_secs_f64());
         let beside = beside.as_ref().map(Seen::slowest).unwrap_or_default().as_secs_f64();
-        let [memory, group] = [memory_kib, group_kib].map(|kib| kib.div_ceil(1024));
+        let [before, memory, group] =
+            [memory_kib[0], memory_kib[1], *group_kib].map(|kib| kib.div_ceil(1024));
         let (probes, failed) = (seen.probes, seen.failed.len());
         format!(
-            "| {name} | {rate:.0} | {probes} | {failed} | {new:.2} | {kept:.2} | {kubelet:.2} | {beside:.2} | {memory} | {group} | {descriptors} |"
+            "| {name} | {rate:.0} | {probes} | {failed} | {new:.2} | {kept:.2} | {kubelet:.2} | {beside:.2} | {before} | {memory} | {group} | {descriptors} |"
         )
     }
 }
@@ -248,23 +255,23 @@ fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
     assert_harmless(&["pipelines, unread", "kept"], From::Beside);
 }
 
-/// Prints the tables, one for each port. `STRANGERS_AGENT` names an optimised program, beside which the others are;
+/// Prints the tables, one for each port;
 /// `STRANGERS_SECONDS` sets the length of each attack, `STRANGERS_PORT` selects a port, and `STRANGERS` rows by a part of
 /// the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
     let set = |name| env::var(name).ok().filter(|text| !text.is_empty());
-    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
+    let agent = programs::agent();
     let duration =
         Duration::from_secs(set("STRANGERS_SECONDS").map_or(8, |seconds| seconds.parse().unwrap()));
     let (wanted, port) = (set("STRANGERS").unwrap_or_default(), set("STRANGERS_PORT").unwrap_or_default());
     let mut all_held = true;
     for port in Port::ALL.into_iter().filter(|one| format!("{one:?}").contains(&port)) {
         println!(
-            "\n| {port:?}: attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | of another agent | resident, MiB | cgroup so far | descriptors |"
+            "\n| {port:?}: attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | of another agent | resident before, MiB | during | cgroup so far | descriptors |"
         );
-        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         for families in
             [&[From::V4(1), From::V4(130), From::V4(400)][..], &[From::Networks(130), From::Beside]]
         {

@@ -23,7 +23,7 @@ a list of networks and addresses | - | , | - | (<ip>|<network>) | 0.0.0.0/0 # ::
 a list of networks, | - | , | - | <network> | 10.0.0.0/8 # fd00::/8,10.1.0.0/16 | 10.0.0.5 # 10.0.0.0/33 # fd00::/129 # x/8
 an IP address, e.g. | - | - | - | <ip> | :: # 0.0.0.0 # 10.0.0.7 # fd00::7 | localhost # 10.0.0.300 # [::] # 10.0.0.7:80
 an IP address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25103 # 0.0.0.0:25104 # 10.0.0.7:25109 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
-an address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25203 # 0.0.0.0:65535 # 10.0.0.7:25209 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
+an address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25203 # 0.0.0.0:65534 # 10.0.0.7:25209 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
 unschedulable, deleting, | none | , | - | <signal> | none # unschedulable,deleting # taint:a=b:NoExecute,taint:example.com/*,taint:a* # label:a.b/c=d,label:a= # condition:Drained=False,lifecycle # annotation:example.com/out=yes | cordon # unschedulable,none # taint: # taint:a:soon # label:-a # condition:A=true # annotation:* # taint:* # unschedulable=true # condition:Ready
 condition types | - | , | - | <key><status> | DiskPressure # Mine=False,X=Unknown # a.b/C=True | A=true # A B # A= # =True # A,,B
 namespace/name | - | , | 16 a/b% | <label>/<label> | a/b # 123/7 # ingress/router,ingress/other | router # a/b/c # A/b # a/ # a/-b
@@ -38,10 +38,10 @@ timeouts from | - | , | - | (<names>)=<timeout> | connect=1ms # client=576h,serv
 at most 32 names of namespaces | - | , | 32 n% | <label> | shop # a,123 | Shop # a/b # a_b
 a label selector | - | - | - | <selector> | role=ingress,zone!=b,tier in (web,edge) # !spare # a.b/c==d,e notin (f) # x | a b # a=b=c # a in b # =x # a in (b # ,
 a loadBalancerClass | - | - | - | (<domain>/)?<label> | example.com/haproxy # internal | a b # a//b # -a # /a
-a list of IP addresses, each with a name | - | , | - | (<label>=)?<ip> | 10.0.0.5,web=10.0.0.100 # :: # fd00::5 | web # web= # =10.0.0.1 # 10.0.0.0/8 # We=10.0.0.1
+a list of IP addresses of this machine | - | , | - | <ip> | 10.0.0.5,10.0.0.100 # :: # fd00::5 | web # web=10.0.0.1 # 10.0.0.0/8 # 10.0.0.300
 a list of namespaces with ports | - | , | - | (\*|<label>)=<port>(-<port>)? | shop=443,shop=8000-8099,*=30000-32767 # a=1-65535 | shop # shop=0 # shop=1-65536 # *=x # a/b=80
 NAME=PORT:NODEPORT | - | ; | - | <label>=<port>:<port>(@<selector>)?(\?[-A-Za-z0-9_:/.]+(,[-A-Za-z0-9_:/.]+)*)? | https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936 # a=1:65535;b=2:2 # a=80:80?http:x | a # a=0:80 # a=80 # A=80:80 # a=80:80@ # a=80:80@x y # a=80:80?b c # a=80:65536
-agent, tcp or none, and perhaps | - | - | - | (agent|tcp|none)(:<pace>(,<pace>)*)? | agent # tcp:interval=100ms,rise=1,fall=100 # none # agent:port=25001,interval=5m | http # agent:port=0 # agent:interval=99ms # tcp:fall=0 # agent:x=1 # tcp:interval=6m
+agent, tcp or none, and perhaps | - | - | - | (agent|tcp|none)(:<pace>(,<pace>)*)? | agent # tcp:interval=100ms # none # agent:port=25001,interval=5m | http # agent:port=0 # agent:interval=99ms # tcp:fall=2 # agent:x=1 # tcp:interval=6m
 a list of IP addresses and host names | - | , | - | (<ip>|(<label>\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?) | 203.0.113.10,lb.example.com # fd00::1 # lb | web=10.0.0.1 # a..b # Lb # lb:443 # 10.0.0
 a name, e.g. | - | - | - | <label> | nodegate-haproxy # a # 1 | A # a_b # -a # a/b
 ";
@@ -87,7 +87,7 @@ pub(crate) fn parts() -> Vec<(&'static str, String)> {
         ),
         ("checks", check_settings()),
         ("timeout", duration(1, 24 * 86_400_000)),
-        ("pace", format!("(port=<port>|interval={}|(rise|fall)=<port>)", duration(100, 300_000))),
+        ("pace", format!("(port=<port>|interval={})", duration(100, 300_000))),
         ("level", "(error|warn|info|debug|trace|off)".to_owned()),
         (
             "signal",

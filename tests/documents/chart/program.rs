@@ -18,7 +18,7 @@ pub(crate) struct Program {
 pub(crate) fn all() -> [Program; 3] {
     [
         ("settings", programs::agent(), ["--host-root", "!"]),
-        ("haproxy.settings", programs::nodegate_haproxy(), ["--config", "/nonexistent/haproxy.cfg"]),
+        ("haproxy.settings", programs::nodegate_haproxy(), ["--config", "/dev/null/haproxy.cfg"]),
         ("evictionGate.settings", programs::eviction_gate(), ["--name", "!"]),
     ]
     .map(|(of, path, end)| Program { of, path, end })

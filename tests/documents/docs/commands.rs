@@ -9,6 +9,7 @@
 // The blocks of a page run in their order, from the top of the repository, each page with a demo of its own.
 
 use super::pages::{self, Block, Page};
+use super::steps::{Step, matches};
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
 use nodegate_testbed::waiting::DEADLINE;
@@ -17,13 +18,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NOT_RUN: &str = "not-run:";
-
-/// A command, and its output if the page shows it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Step {
-    command: String,
-    prints: String,
-}
 
 #[test]
 fn every_documented_command_runs_or_has_a_reason_not_to() {
@@ -67,37 +61,6 @@ impl Block {
     fn runs(&self) -> bool {
         matches!(self.language.as_str(), "console" | "sh") && self.note.is_empty()
     }
-
-    fn steps(&self) -> Vec<Step> {
-        if self.language == "sh" {
-            return vec![Step { command: self.body.clone(), prints: String::new() }];
-        }
-        let mut steps: Vec<Step> = Vec::new();
-        for line in self.body.lines() {
-            match (line.strip_prefix("$ "), steps.last_mut()) {
-                (Some(command), _) => steps.push(Step { command: command.to_owned(), ..Step::default() }),
-                (None, Some(step)) if step.command.ends_with('\\') => step.command.extend(["\n", line]),
-                (None, Some(step)) => step.prints.extend([line, "\n"]),
-                (None, None) => panic!("a block begins with {line:?} and no command"),
-            }
-        }
-        steps
-    }
-}
-
-/// Returns true if the text matches; `…` matches any text, also line breaks.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
-    let (pattern, text) = (lines(pattern), lines(text));
-    let mut parts = pattern.split('…');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
-    for part in between {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
 }
 
 // === Running ===

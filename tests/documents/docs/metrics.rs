@@ -64,8 +64,7 @@ pub(crate) fn gate() -> Metrics {
 /// Returns the names of nodegate-haproxy's metrics without their suffixes, as its code registers them. A registry
 /// shows no family without a series.
 pub(crate) fn haproxy() -> BTreeSet<String> {
-    let code = ["run/metrics.rs", "watch/life.rs"];
-    let code = code.map(|file| read(&format!("crates/nodegate-haproxy/src/{file}"))).concat();
+    let code = read("crates/nodegate-haproxy/src/run/shared.rs");
     let calls = [".register(", "gauge(encoder, "].into_iter().flat_map(|call| code.split(call).skip(1));
     let names = calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
     names.map(|name| format!("nodegate_haproxy_{name}")).collect()

@@ -2,10 +2,11 @@
 //! checks and metrics of the programs.
 
 mod checks;
-pub(crate) mod commands;
+mod commands;
 mod configurations;
 mod links;
 pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
 mod settings;
+pub(crate) mod steps;

@@ -6,9 +6,8 @@ use askama::filters::{Escaper, Safe};
 use nodegate_agent_api::{CheckStatus, ProberRecord, Standing, Status};
 use nodegate_program::sanitize;
 use nodegate_readiness::answer::{CheckBody, HealthBody};
-use nodegate_readiness::{Age, Flip, Stamp, Verdict};
+use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Display};
-use std::time::Duration;
 
 /// The maximum number of flips and of probers, so that they fit on a screen with the rest; the JSON has all.
 const FLIPS_SHOWN: usize = 8;
@@ -20,10 +19,10 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "31";
 
-/// Returns the text of a whole status at `wall`, the time since the epoch.
-pub fn status_text(status: &Status, wall: Duration, colourful: bool) -> String {
+/// Returns the text of a whole status.
+pub fn status_text(status: &Status, colourful: bool) -> String {
     let rows = status.checks.iter().filter(|check| check.active).map(Row::of).collect();
-    rendered(&StatusText { status, wall, rows, paint: Paint(colourful) })
+    rendered(&StatusText { status, rows, paint: Paint(colourful) })
 }
 
 /// Returns the text of an answer about some checks.
@@ -47,7 +46,6 @@ fn rendered(text: &impl Template) -> String {
 #[template(path = "text/status.txt")]
 struct StatusText<'a> {
     status: &'a Status,
-    wall: Duration,
     rows: Vec<Row>,
     paint: Paint,
 }
@@ -146,10 +144,6 @@ impl StatusText<'_> {
         let mut shown: Vec<_> = probers.filter(|prober| prober.standing != Standing::Occasional).collect();
         shown.sort_by_key(|prober| (!prober.is_waited_for(), prober.acknowledged == Some(true)));
         shown
-    }
-
-    fn since(&self, flip: &Flip) -> Age {
-        Age::from(self.wall.saturating_sub(Duration::from_millis(flip.at_unix_ms)))
     }
 }
 

@@ -54,7 +54,7 @@ const STUCK: Duration = Duration::from_mins(2);
 const CONNECTIONS: usize = 1024;
 /// The connections of known API servers. One has a connection for each review under way, and by default at most 600
 /// requests under way (`--max-requests-inflight` and `--max-mutating-requests-inflight`).
-const OF_API_SERVERS: usize = 704;
+const OF_API_SERVERS: usize = 832;
 
 /// Returns the limits of the webhook's port.
 pub(crate) fn limits() -> Limits {
@@ -119,7 +119,7 @@ impl Protocol for Https {
             self.webhook.api_servers.add(connection.client.address);
             connection.make_known();
         }
-        serve_requests(tls, connection, self.webhook.clone()).await;
+        let _ = serve_requests(tls, connection, self.webhook.clone()).await;
     }
 }
 

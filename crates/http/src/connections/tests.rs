@@ -14,9 +14,9 @@ fn table(connections: usize) -> Arc<Connections> {
     Arc::new(Connections::new(limits, known, ConnectionCounts::default()))
 }
 
-async fn enter_in(table: &Arc<Connections>, client: &str, burst: &mut Burst) -> Option<ConnectionSlot> {
+async fn slot(table: &Arc<Connections>, client: &str, is_crowded: bool) -> Option<ConnectionSlot> {
     let address: IpAddr = client.parse().unwrap();
-    table.enter(Client { address, on_this_node: address.is_loopback() }, burst).await
+    table.enter(Client { address, on_this_node: address.is_loopback() }, is_crowded).await
 }
 
 /// A connection, whose task ends with the runtime's next turn after it was closed.
@@ -32,7 +32,7 @@ fn serve(table: &Connections, slot: ConnectionSlot) -> u64 {
 
 /// Enters, and gets an answer.
 async fn enter(table: &Arc<Connections>, client: &str) -> u64 {
-    let slot = enter_in(table, client, &mut Burst::default()).await.unwrap();
+    let slot = slot(table, client, false).await.unwrap();
     slot.activity.end(false);
     serve(table, slot)
 }
@@ -69,11 +69,10 @@ fn address(network: usize, host: usize) -> String {
 
 #[tokio::test]
 async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
-    let table = table(4);
+    // Strangers have one of two.
+    let table = table(2);
     let first = enter(&table, "10.0.0.1").await;
-    // Of four, strangers have one.
-    let mut burst = Burst::default();
-    let mut second = pin!(enter_in(&table, "10.0.0.2", &mut burst));
+    let mut second = pin!(slot(&table, "10.0.0.2", false));
     assert!(poll!(&mut second).is_pending() && !holds(&table, first), "its task has not ended");
     assert_eq!(table.table().entries.len(), 1);
     let second = second.await.unwrap();
@@ -83,18 +82,14 @@ async fn a_place_is_free_when_the_task_is_gone_and_not_before() {
 }
 
 #[tokio::test]
-async fn the_limit_holds_in_every_burst() {
+async fn the_limit_holds_whatever_comes() {
     let table = table(64);
-    assert_eq!((table.limits.burst(), table.limits.places(true), table.limits.places(false)), (16, 24, 24));
-    for round in 0..40 {
-        let mut burst = Burst { is_full: true, ..Burst::default() };
-        for n in 0..16 {
-            if let Some(slot) = enter_in(&table, &address(round, n * 3 % 40), &mut burst).await {
-                serve(&table, slot);
-            }
-            assert!(table.table().entries.len() <= 24);
-        }
+    for host in 0..1000 {
+        enter(&table, &address(host % 7, host * 3 % 40)).await;
+        enter(&table, if host % 2 == 0 { LOOPBACK } else { "192.0.2.1" }).await;
+        assert!(table.table().entries.len() <= 64);
     }
+    assert_eq!(table.table().open(false).count(), 32);
 }
 
 #[tokio::test]
@@ -104,7 +99,7 @@ async fn known_clients_have_places_that_no_stranger_takes() {
     let flood = || (0..200).map(|host| address(1, host));
     enter_all(&table, flood()).await;
     assert_eq!(held(&table, &known), 2, "they were idle for longest");
-    assert_eq!(table.table().open(false).count(), 24);
+    assert_eq!(table.table().open(false).count(), 32);
     // A pod's hook becomes known, and then holds on as well.
     let hook = enter(&table, "10.9.0.1").await;
     table.make_known(|key, _| key == hook);
@@ -118,21 +113,18 @@ async fn known_clients_have_places_that_no_stranger_takes() {
 }
 
 #[tokio::test]
-async fn a_stranger_gets_one_answer_while_time_or_places_are_scarce() {
+async fn a_stranger_gets_one_answer_while_places_are_scarce() {
     let table = table(64);
-    let is_pressed = async |client, is_full| {
-        let mut burst = Burst { is_full, ..Burst::default() };
-        enter_in(&table, client, &mut burst).await.unwrap().is_pressed
-    };
-    assert!(!is_pressed(CLIENT, false).await && is_pressed(CLIENT, true).await);
-    enter_all(&table, (0..19).map(|host| address(1, host))).await;
-    assert!(is_pressed(CLIENT, false).await, "more than three quarters of 24 places are taken");
-    assert!(!is_pressed("192.0.2.1", true).await && !is_pressed(LOOPBACK, true).await);
+    let is_pressed = async |client| slot(&table, client, false).await.unwrap().is_pressed;
+    assert!(!is_pressed(CLIENT).await);
+    enter_all(&table, (0..25).map(|host| address(1, host))).await;
+    assert!(is_pressed(CLIENT).await, "more than three quarters of 32 places are taken");
+    assert!(!is_pressed("192.0.2.1").await && !is_pressed(LOOPBACK).await);
 }
 
 #[tokio::test]
 async fn known_clients_can_have_more_places_than_all_others() {
-    for (known, places) in [(None, [24, 24]), (Some(40), [40, 8]), (Some(100), [48, 1])] {
+    for (known, places) in [(None, [32, 32]), (Some(40), [40, 24]), (Some(100), [64, 1])] {
         let limits = Limits { connections: 64, known, ..Limits::default() };
         assert_eq!([limits.places(true), limits.places(false)], places);
     }
@@ -148,12 +140,12 @@ async fn the_client_that_holds_most_loses_one_whatever_it_does() {
     }
     let newest = enter(&table, "10.2.0.1").await;
     assert!(holds(&table, newest) && held(&table, &few) == 4, "they were idle for longest, and none is busy");
-    assert_eq!(held(&table, &busy), 19);
+    assert_eq!(held(&table, &busy), 27);
 }
 
 #[tokio::test]
 async fn of_one_client_the_idlest_goes_first() {
-    let table = table(10);
+    let table = table(6);
     let keys = enter_all(&table, times(3, CLIENT)).await;
     activity(&table, keys[0]).end(false);
     activity(&table, keys[1]).begin();
@@ -166,7 +158,7 @@ async fn of_one_client_the_idlest_goes_first() {
 async fn many_strangers_with_one_connection_each_take_turns() {
     let table = table(64);
     let keys = enter_all(&table, (0..100).map(|host| address(1, host))).await;
-    assert_eq!(held(&table, &keys[76..]), 24, "those that came first have had their time");
+    assert_eq!(held(&table, &keys[68..]), 32, "those that came first have had their time");
 }
 
 #[tokio::test]
@@ -175,7 +167,7 @@ async fn a_host_with_many_ipv6_addresses_holds_no_more_than_one_with_one() {
     let balancer = enter(&table, "fd00::1").await;
     let neighbour = enter(&table, "fd00:0:0:1::1").await;
     let host = enter_all(&table, (2..60).map(|n| format!("fd00::{n}"))).await;
-    assert!(holds(&table, neighbour) && held(&table, &host) == 23, "the network holds most");
+    assert!(holds(&table, neighbour) && held(&table, &host) == 31, "the network holds most");
     assert!(!holds(&table, balancer), "each address of the network holds one");
     let balancer = enter(&table, "fd00::1").await;
     enter_all(&table, times(60, "fd00::2")).await;
@@ -183,22 +175,12 @@ async fn a_host_with_many_ipv6_addresses_holds_no_more_than_one_with_one() {
 }
 
 #[tokio::test]
-async fn of_a_full_burst_strangers_get_little_and_balancers_all() {
+async fn in_a_crowd_strangers_get_no_place_and_balancers_do() {
     let table = table(64);
-    let mut burst = Burst { is_full: true, ..Burst::default() };
-    let mut enter = async |clients: Vec<String>| {
-        let before = table.counts.refused.get();
-        for client in &clients {
-            enter_in(&table, client, &mut burst).await.map(|slot| serve(&table, slot));
-        }
-        clients.len() - usize::try_from(table.counts.refused.get() - before).unwrap()
-    };
-    assert_eq!(enter(times(16, CLIENT).collect()).await, 1);
-    assert_eq!(enter(times(16, "192.0.2.1").collect()).await, 16);
-    assert_eq!(enter((0..16).map(|host| address(1, host)).collect()).await, 3, "four with the first");
-    assert_eq!(enter(times(1, LOOPBACK).collect()).await, 1);
-    let next = (0..16).map(|host| address(1, host));
-    assert_eq!(enter_all(&table, next).await.len(), 16, "of a burst that is not full");
+    for (client, enters) in [(CLIENT, false), ("192.0.2.1", true), (LOOPBACK, true)] {
+        assert_eq!(slot(&table, client, true).await.is_some(), enters, "{client}");
+    }
+    assert_eq!(table.counts.refused.get(), 1);
 }
 
 #[tokio::test]
@@ -206,7 +188,7 @@ async fn a_late_head_is_swept_and_a_kept_connection_is_not() {
     let table = table(16);
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
-    let silent = serve(&table, enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap());
+    let silent = serve(&table, slot(&table, CLIENT, false).await.unwrap());
     let key = enter(&table, CLIENT).await;
     let kept = activity(&table, key);
     sweep(0);
@@ -272,7 +254,7 @@ async fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() 
 async fn a_connection_is_counted_once_however_it_ends() {
     let table = table(16);
     let open = || table.counts.open.get();
-    let slot = enter_in(&table, CLIENT, &mut Burst::default()).await.unwrap();
+    let slot = slot(&table, CLIENT, false).await.unwrap();
     assert_eq!(open(), 1);
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _slot = slot;

@@ -39,12 +39,12 @@ pub(crate) async fn labelled(agents: &Agents, selector: &str) -> Result<Vec<Flee
 /// Queries all agents, and sorts their answers.
 pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
     let answers = agents.ask_all(nodes);
-    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said, wall())).collect().await;
+    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said)).collect().await;
     rows.sort_by(Row::by_need);
     rows
 }
 
-/// Returns the time since 1970. With a clock before 1970, flips look young, and nothing depends on that.
+/// Returns the time since 1970.
 #[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
 pub(super) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

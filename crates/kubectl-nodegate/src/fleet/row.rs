@@ -16,8 +16,6 @@ const KEPT: &str = "Kept";
 pub(crate) struct Row {
     pub(crate) node: FleetNode,
     pub(crate) said: Result<AgentAnswer, NoAgentAnswer>,
-    /// The time of the answer, since 1970.
-    at: Duration,
 }
 
 /// The state of a node for an operator, the most urgent first.
@@ -36,13 +34,13 @@ pub(super) enum Need {
 }
 
 impl Row {
-    pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, NoAgentAnswer>, at: Duration) -> Self {
+    pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, NoAgentAnswer>) -> Self {
         // An agent without a verdict reports why; the row treats it like no answer.
         let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
             None => Err(NoAgentAnswer::new("misconfigured", why(&answer.said.status))),
         });
-        Self { node: node.clone(), said, at }
+        Self { node: node.clone(), said }
     }
 
     pub(crate) fn status(&self) -> Option<&Status> {
@@ -146,9 +144,8 @@ impl Row {
     /// Returns the age of the verdict; `Err` with the uptime if the verdict is older than the agent.
     pub(super) fn since(&self) -> Option<Result<Duration, Duration>> {
         let status = self.status()?;
-        let flip = status.flips.first().map(|flip| Duration::from_millis(flip.at_unix_ms));
-        let uptime = Duration::from_millis(status.uptime_ms);
-        Some(flip.map(|at| self.at.saturating_sub(at)).ok_or(uptime))
+        let flip = status.flips.first().map(|flip| Duration::from_millis(flip.age_ms));
+        Some(flip.ok_or(Duration::from_millis(status.uptime_ms)))
     }
 
     pub(super) fn since_text(&self) -> String {

@@ -20,8 +20,7 @@ fn a_malformed_answer_is_a_row() {
     steering["verdict"] = json!("not-ready");
     steering["version"] = json!("1\r\n2");
     let mut from_the_future = ready("clock");
-    from_the_future["flips"] =
-        json!([{"at_unix_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
+    from_the_future["flips"] = json!([{"at_unix_ms": u64::MAX, "age_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
     from_the_future["uptime_ms"] = json!(u64::MAX);
     let lab = Lab::new([
         ("endless", Behaviour::Endless),
@@ -50,7 +49,7 @@ fn a_malformed_answer_is_a_row() {
         assert!(!said.out.contains('\u{1b}') && !said.out.contains('\r'), "{said:#?}");
         assert!(said.row("sound").starts_with("sound Ready"), "{said:#?}");
         assert!(said.row("steering").contains("NotReady x [2J spoofed"), "{said:#?}");
-        assert!(said.row("clock").starts_with("clock Ready - 0 ms"), "{said:#?}");
+        assert!(said.row("clock").starts_with("clock Ready - "), "{said:#?}");
         assert!(
             said.row("wrong-verdict").contains("is not one of nodegate: unknown variant `up`"),
             "{said:#?}"
@@ -76,7 +75,7 @@ fn a_failing_api_server_is_one_line_and_exit_code_3() {
     for (effect, said) in [
         (Effect::Status { code: 500, retry_after: 0 }, "can't list Nodes: "),
         (Effect::Forbidden, "can't list Nodes: nodes is forbidden: User \"kubernetes-admin\" cannot list"),
-        (Effect::Malformed, "can't list Nodes: Error deserializing response: "),
+        (Effect::Malformed, "can't list Nodes: the answer is not one of the Kubernetes API"),
     ] {
         let fault = lab.sim.faults().add(effect.on(scope()));
         let answer = lab.run(&[]);

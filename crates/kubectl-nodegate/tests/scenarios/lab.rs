@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -110,6 +109,8 @@ pub(crate) fn program() -> Command {
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR", "HTTPS_PROXY", "https_proxy"] {
         command.env_remove(name);
     }
+    // kubectl would make that home for its cache.
+    command.env("KUBECACHEDIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kubectl"));
     command.env("HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
@@ -172,22 +173,17 @@ pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: 
 /// Returns the answer of an agent on a node that has been out for some seconds.
 pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Value {
     let mut status = ready(node);
-    let flip = unix_ms() - seconds * 1000;
     status["verdict"] = json!(verdict);
     status["reason"] = json!(reason);
     status["checks"][0]["passed"] = json!(false);
     status["checks"][0]["verdict"] = json!(verdict);
     status["checks"][0]["reason"] = json!(reason);
-    status["flips"] = json!([{"at_unix_ms": flip, "from": "ready", "to": verdict, "reason": reason}]);
+    status["flips"] = json!([{"at_unix_ms": 1, "age_ms": seconds * 1000, "from": "ready", "to": verdict, "reason": reason}]);
     status["probers"] = json!([prober("10.0.0.5", verdict, 8, Some(true))]);
     status["drain"]["since_ms"] = json!(seconds * 1000);
     status["drain"]["acknowledged"] = json!(true);
     status["drain"]["acknowledged_ready"] = json!(false);
     status
-}
-
-fn unix_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 /// Adds the number of awaited probers, and of those that have acknowledged.

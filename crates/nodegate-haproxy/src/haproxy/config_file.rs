@@ -21,8 +21,7 @@ pub(crate) struct ConfigFile {
 }
 
 /// A version of a file, without its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(u64, i64, i64, u64);
+pub(crate) type Stamp = (u64, i64, i64, u64);
 
 impl From<OsString> for ConfigFile {
     fn from(path: OsString) -> Self {
@@ -45,11 +44,7 @@ impl ConfigFile {
 
     /// Removes the file if there is one.
     pub(crate) fn remove(&self) {
-        if let Err(error) = std::fs::remove_file(&self.path)
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), %error, "can't remove a file");
-        }
+        let _ = std::fs::remove_file(&self.path);
     }
 
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
@@ -67,7 +62,7 @@ impl ConfigFile {
 
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         let data = std::fs::metadata(&self.path).ok()?;
-        Some(Stamp(data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
+        Some((data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
     }
 
     /// Writes a new version beside the old one and syncs it to disk. It is removed when dropped.
@@ -91,7 +86,9 @@ impl ConfigFile {
         block_in_place(write).map_err(failed("write beside", path))
     }
 
-    pub(crate) fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
+    /// Puts a new version in place.
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let new = self.prepare(bytes)?;
         let why = |error: io::Error| match error.kind() {
             ErrorKind::ResourceBusy | ErrorKind::CrossesDevices => {
                 io::Error::other("it is mounted by itself; mount its directory instead")
@@ -104,10 +101,6 @@ impl ConfigFile {
         let directory = self.path.parent().unwrap_or(&self.path);
         let sync = || File::open(directory).and_then(|opened| opened.sync_all());
         block_in_place(sync).map_err(failed("sync", directory))
-    }
-
-    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
-        self.commit(self.prepare(bytes)?)
     }
 }
 

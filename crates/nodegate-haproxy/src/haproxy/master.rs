@@ -1,14 +1,16 @@
-//! HAProxy's master process. A command is one connection, one line and one answer.
+//! HAProxy's master process, where a command is one connection, one line and one answer, and `haproxy -c`.
 
 use crate::failure::Failure;
-use crate::haproxy::check::alerts;
 use crate::plan::names;
+use nodegate_program::{os_words, sanitize_short};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::process::Command;
 use tokio::time::Instant;
 
 /// The interval between looks at the progress of a reload.
@@ -23,6 +25,13 @@ const AGAIN: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(2);
 /// The maximum length of an answer. The states of 100,000 servers are 10 MB.
 const MAX_ANSWER: u64 = 32 << 20;
+
+/// The timeout. HAProxy reads 100,000 servers in a few seconds.
+const CHECK: Duration = Duration::from_mins(1);
+/// The maximum number of bytes that it may print.
+const MAX_OUTPUT: u64 = 1 << 20;
+const ALERTS: usize = 3;
+const MAX_CHARS: usize = 600;
 
 /// The kind of the failure that no process listens on the socket.
 pub(crate) const ABSENT: &str = "absent";
@@ -46,21 +55,16 @@ struct Processes {
 impl Processes {
     fn parse(text: &str) -> Self {
         let mut found = Self::default();
-        let mut old = false;
-        for line in text.lines() {
-            if line.starts_with('#') {
-                old = line.starts_with("# old");
-                continue;
-            }
-            let words: Vec<&str> = line.split_whitespace().collect();
-            match words.as_slice() {
+        // Old workers come last.
+        for line in text.lines().take_while(|line| !line.starts_with("# old")) {
+            match line.split_whitespace().collect::<Vec<_>>().as_slice() {
                 [_, "master", reloads, rest @ ..] => {
                     found.reloads = reloads.parse().unwrap_or_default();
                     if let ["[failed:", failed, ..] = rest {
                         found.failed = failed.trim_end_matches(']').parse().unwrap_or_default();
                     }
                 }
-                [pid, "worker", ..] if !old => found.workers.extend(pid.parse::<u32>().ok()),
+                [pid, "worker", ..] => found.workers.extend(pid.parse::<u32>().ok()),
                 _ => {}
             }
         }
@@ -113,11 +117,6 @@ impl Master {
     pub(crate) async fn runs(&self, hash: &str) -> Result<bool, Failure> {
         let answer = self.ask_worker(&[format!("show servers state {}", names::proof(hash))]).await?;
         Ok(answer.starts_with("1\n#"))
-    }
-
-    /// Makes sure that the newest worker runs the configuration with this hash.
-    pub(crate) async fn prove(&self, hash: &str) -> Result<(), Failure> {
-        if self.runs(hash).await? { Ok(()) } else { Err(runs_another()) }
     }
 
     /// Reloads, after any other reload, and waits until the newest worker proves the configuration with this
@@ -188,7 +187,7 @@ fn refused(said: &[u8]) -> Failure {
     Failure::new(REFUSED, alerts(said).map_or_else(|| what.to_owned(), |said| format!("{what}: {said}")))
 }
 
-fn runs_another() -> Failure {
+pub(crate) fn runs_another() -> Failure {
     Failure::new(
         "proof",
         "HAProxy runs another configuration: it loads another file (-f), or was not reloaded",
@@ -210,6 +209,58 @@ async fn talk(stream: &mut UnixStream, lines: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
+/// Runs `haproxy -c` on a file.
+pub(crate) async fn check(haproxy: &Path, file: &Path) -> Result<(), Failure> {
+    let mut command = Command::new(haproxy);
+    command.arg("-c").arg("-f").arg(file);
+    let ended = run(command, CHECK).await;
+    ended.map_err(|why| Failure::new("check", why))
+}
+
+/// Runs HAProxy, and kills it if it takes too long. The error says what it printed.
+async fn run(mut command: Command, within: Duration) -> Result<(), String> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    let cannot_run = |error: io::Error| {
+        format!("can't run --haproxy (NODEGATE_HAPROXY_BINARY) {name:?}: {}", os_words(&error))
+    };
+    let refuses = |why: String| format!("haproxy -c refuses the new configuration: {why}");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(cannot_run)?;
+    let mut said = Vec::new();
+    let ended = async {
+        if let Some(output) = child.stderr.take() {
+            // One that prints too much ends when its output is closed.
+            output.take(MAX_OUTPUT).read_to_end(&mut said).await?;
+        }
+        child.wait().await
+    };
+    match tokio::time::timeout(within, ended).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(refuses(
+            alerts(&said).unwrap_or_else(|| format!("{name} says nothing, and ends with {status}")),
+        )),
+        Ok(Err(error)) => Err(cannot_run(error)),
+        Err(_) => Err(refuses(format!("{name} takes longer than {} s", within.as_secs()))),
+    }
+}
+
+/// Returns the first alerts and warnings of a text that HAProxy printed, in one line. Its reader has bounded its size.
+fn alerts(said: &[u8]) -> Option<String> {
+    let said = String::from_utf8_lossy(said);
+    let of = |kind| {
+        said.lines().filter_map(move |line| line.split_once(kind)).map(|(_, alert)| without_pid(alert))
+    };
+    let alerts: Vec<&str> = of("[ALERT]").chain(of("[WARNING]")).take(ALERTS).collect();
+    let text = if alerts.is_empty() { said.trim().replace('\n', "; ") } else { alerts.join("; ") };
+    (!text.is_empty()).then(|| sanitize_short(&text, MAX_CHARS))
+}
+
+fn without_pid(alert: &str) -> &str {
+    let alert = alert.trim_start();
+    let rest = alert.strip_prefix('(').and_then(|rest| rest.split_once(") : "));
+    rest.map_or(alert, |(_, message)| message).trim()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +274,35 @@ mod tests {
         let expected = Processes { reloads: 5, failed: 2, workers: vec![1271] };
         assert_eq!(Processes::parse(text), expected);
         assert_eq!(Processes::parse("nonsense\n1 master x"), Processes::default());
+    }
+
+    #[tokio::test]
+    async fn time_and_output_of_a_program_are_bounded() {
+        for (script, within, says) in [
+            ("echo no >&2; exit 3", CHECK, "no"),
+            ("exit 3", CHECK, "ends with exit status: 3"),
+            ("yes y >&2", CHECK, "y; y"),
+            ("exec sleep 1000", Duration::from_millis(50), "takes longer"),
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let error = run(command, within).await.unwrap_err();
+            assert!(error.contains(says) && error.len() < 2 * MAX_CHARS, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_first_alerts_are_the_message_in_one_line() {
+        for (said, message) in [
+            (
+                "[WARNING] (1) : x\n[ALERT]    (12) : config : parsing [f:1]: no\n[ALERT] (12) : b\n",
+                "config : parsing [f:1]: no; b; x",
+            ),
+            ("no\x1b[31m such\nfile\n", "no\u{fffd}[31m such; file"),
+        ] {
+            assert_eq!(alerts(said.as_bytes()).as_deref(), Some(message));
+        }
+        let long = "[ALERT] x\n".repeat(1000) + &"y".repeat(10_000);
+        assert_eq!((alerts(long.as_bytes()).as_deref(), alerts(b" ")), (Some("x; x; x"), None));
     }
 }

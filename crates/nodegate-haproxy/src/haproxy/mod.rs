@@ -1,7 +1,5 @@
 //! Puts the plan into effect. `owner` knows what HAProxy runs, and all others ask it.
 
-pub(crate) mod check;
-pub(crate) mod checks;
 pub(crate) mod config_file;
 pub(crate) mod master;
 pub(crate) mod owner;

@@ -2,18 +2,17 @@
 //! and its processes stay.
 
 use crate::failure::Failure;
-use crate::haproxy::check::check;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
-use crate::haproxy::master::{ABSENT, Master, REFUSED};
+use crate::haproxy::master::{ABSENT, Master, REFUSED, check, runs_another};
 use crate::haproxy::saved::Saved;
 use crate::haproxy::states::{States, set_weights};
-use crate::haproxy::template::{ensure_bindable, leave_out, read};
+use crate::haproxy::template::{leave_out, read};
 use crate::plan::applied::Applied;
 use crate::plan::desired::Desired;
 use crate::plan::observed::Facts;
+use crate::plan::policy::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
 use crate::plan::render::{EMPTY_STATES, MARKER, has_template, hash_of, render, states_file};
-use crate::plan::template::{Socket, Template, sockets};
-use crate::plan::values::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
+use crate::plan::template::{Template, sockets};
 use nodegate_program::duration;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -99,12 +98,14 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Owner {
     tools: Tools,
-    /// The facts of the plan that HAProxy runs.
-    pub(crate) facts: Facts,
-    applied: Option<Arc<Applied>>,
+    /// True after [`Owner::begin`].
+    pub(crate) has_begun: bool,
+    /// What HAProxy has proven last.
+    pub(crate) applied: Option<Arc<Applied>>,
     /// The hash and the version of the file in its place.
     written: Option<(String, Option<Stamp>)>,
-    saved: Saved,
+    /// The facts of the plan that HAProxy runs, for the next process, too.
+    pub(crate) saved: Saved,
     /// The version of the template that was read last.
     template: Option<Stamp>,
     /// The time since when HAProxy has not been running.
@@ -116,16 +117,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Takes over what an earlier process has left. `settings` are those that choose objects: with other ones, missing
-    /// objects are intended.
-    pub(crate) fn new(tools: Tools, settings: &str) -> Self {
-        let (saved, facts) = Saved::load(&tools.config.path, settings);
+    /// Takes over what an earlier process has left.
+    pub(crate) fn new(tools: Tools) -> Self {
         Self {
+            saved: Saved::load(&tools.config.path),
             tools,
-            facts,
+            has_begun: false,
             applied: None,
             written: None,
-            saved,
             template: None,
             absent_since: None,
             refused: None,
@@ -136,11 +135,6 @@ impl Owner {
     /// Asks for a reload, because files that the template names have changed.
     pub(crate) fn force(&mut self) {
         (self.is_forced, self.refused) = (true, None);
-    }
-
-    /// What HAProxy has proven last.
-    pub(crate) fn applied(&self) -> Option<&Arc<Applied>> {
-        self.applied.as_ref()
     }
 
     fn template_stamp(&self) -> Option<Stamp> {
@@ -161,7 +155,9 @@ impl Owner {
         let Some((hash, stamp)) = &self.written else {
             return Err(Failure::new("proof", "no configuration has been applied yet"));
         };
-        master.prove(hash).await?;
+        if !master.runs(hash).await? {
+            return Err(runs_another());
+        }
         if config.stamp() != *stamp {
             let what = format!("another program has changed {}", config.path.display());
             return Err(Failure::new("foreign", what));
@@ -170,13 +166,18 @@ impl Owner {
         Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
     }
 
-    /// Without a file and a HAProxy, writes the template with an idle part, through which the API server may be reached.
+    /// Ends what an earlier process has begun. Without a file and a HAProxy, writes the template with an idle part,
+    /// through which the API server may be reached.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
+        if self.has_begun {
+            return Ok(());
+        }
         self.recover().await?;
         let is_absent = self.worker().await?.is_none();
         if is_absent && self.tools.config.read()?.is_none_or(|bytes| bytes.trim_ascii().is_empty()) {
             self.apply(&Wanted::default(), false).await?;
         }
+        self.has_begun = true;
         Ok(())
     }
 
@@ -185,8 +186,7 @@ impl Owner {
         let Tools { config, master, .. } = &self.tools;
         self.clear_states()?;
         let Some(last) = self.last_good().read()? else { return Ok(()) };
-        let hash = config.read()?.as_deref().and_then(hash_of);
-        let is_loaded = match hash {
+        let is_loaded = match config.read()?.as_deref().and_then(hash_of) {
             Some(hash) => master.runs(&hash).await.unwrap_or(false),
             None => false,
         };
@@ -225,19 +225,19 @@ impl Owner {
         next.plan.take_weights(&wanted.plan);
         if next.plan != applied.plan || worker != applied.worker {
             // Before the weights: the next process brings no node back that they have taken out.
-            self.facts.cordons.clone_from(&wanted.facts.cordons);
-            self.saved.save(&next.hash, &self.facts);
+            let cordons = wanted.facts.cordons.clone();
+            self.saved.save(&next.hash, &Facts { cordons, ..self.saved.facts.clone() });
             let Tools { config, timeouts, .. } = &self.tools;
             (next.file, _) = render(&next.template, &next.plan, timeouts, &config.path);
             next.worker = worker;
-            self.adjust(next).await?;
+            self.adjust(&next).await?;
         }
         Ok(())
     }
 
     /// Sets weights until the worker has those of a configuration, if it runs the rest of it. Returns false if that takes
     /// a reload.
-    async fn adjust(&mut self, next: Applied) -> Result<bool, Failure> {
+    async fn adjust(&mut self, next: &Applied) -> Result<bool, Failure> {
         let Tools { config, master, .. } = &self.tools;
         let is_before = |before: &&Arc<Applied>| before.worker == next.worker && before.hash == next.hash;
         let before = self.applied.as_ref().filter(is_before);
@@ -253,7 +253,7 @@ impl Owner {
             self.written = Some((next.hash.clone(), config.stamp()));
         }
         master.set(&commands).await?;
-        self.applied = Some(Arc::new(next));
+        self.applied = Some(Arc::new(next.clone()));
         Ok(true)
     }
 
@@ -262,40 +262,37 @@ impl Owner {
         self.set_weights(wanted).await?;
         self.template = self.template_stamp();
         let template = read(self.tools.template.as_deref())?;
-        let disk = self.tools.config.read()?;
-        self.ensure_ours(disk.as_deref().unwrap_or_default(), &template)?;
+        let disk = self.tools.config.read()?.unwrap_or_default();
+        self.ensure_ours(&disk, &template)?;
         let worker = self.worker().await?;
         self.absent_since = worker.is_none().then(|| self.absent_since.unwrap_or_else(Instant::now));
-        let mut plan = wanted.plan.clone();
-        let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
         let loaded = match &self.applied {
-            _ if has_ended => &[][..],
+            _ if self.absent_since.is_some_and(|since| since.elapsed() > ENDING) => &[][..],
             Some(applied) => &applied.file,
-            None => disk.as_deref().unwrap_or_default(),
+            None => &disk,
         };
-        let runs = sockets(loaded);
-        let left_out = leave_out(&mut plan, &template, &runs);
+        let mut plan = wanted.plan.clone();
+        let left_out = leave_out(&mut plan, &template, &sockets(loaded));
         let (file, hash) = render(&template, &plan, &self.tools.timeouts, &self.tools.config.path);
         let mut next = Applied { template, plan, left_out, file, hash, worker: worker.unwrap_or_default() };
         if worker.is_none() {
-            self.put_in_place(&next, disk).await?;
+            self.put_in_place(&next, &disk).await?;
             return Ok(Outcome::Absent);
         }
-        let hash = next.hash.clone();
-        let is_adjusted = !self.is_forced && self.adjust(next.clone()).await?;
-        if !is_adjusted {
+        let mut outcome = Outcome::Runs;
+        if self.is_forced || !self.adjust(&next).await? {
             if !may_reload {
                 return Ok(Outcome::Early);
             }
-            self.reload(&next, disk, &runs).await?;
+            self.reload(&next, disk).await?;
             next.worker = self.tools.master.worker().await?;
-            self.written = Some((hash.clone(), self.tools.config.stamp()));
-            self.applied = Some(Arc::new(next));
+            self.written = Some((next.hash.clone(), self.tools.config.stamp()));
+            self.applied = Some(Arc::new(next.clone()));
+            outcome = Outcome::Reloaded;
         }
-        self.facts = wanted.facts.clone();
-        self.saved.save(&hash, &self.facts);
+        self.saved.save(&next.hash, &wanted.facts);
         (self.refused, self.is_forced) = (None, false);
-        Ok(if is_adjusted { Outcome::Runs } else { Outcome::Reloaded })
+        Ok(outcome)
     }
 
     fn ensure_ours(&self, disk: &[u8], template: &Template) -> Result<(), Failure> {
@@ -315,40 +312,35 @@ impl Owner {
     }
 
     /// Puts a file in place for a HAProxy that is not running.
-    async fn put_in_place(&mut self, next: &Applied, disk: Option<Vec<u8>>) -> Result<(), Failure> {
+    async fn put_in_place(&mut self, next: &Applied, disk: &[u8]) -> Result<(), Failure> {
         let Tools { config, haproxy, .. } = &self.tools;
-        let has = disk.as_deref().and_then(hash_of);
-        let is_good = has.is_some() && has.as_deref() == self.saved.hash();
-        let stays = disk.as_ref() == Some(&next.file) || (is_good && haproxy == Path::new("none"));
+        let has = hash_of(disk);
+        let is_good = has.is_some() && has == self.saved.hash;
+        let stays = disk == next.file || (is_good && haproxy == Path::new("none"));
         if !stays {
             self.tools.check(&next.file).await?;
             config.replace(&next.file)?;
         }
-        let hash = if stays { has.unwrap_or_default() } else { next.hash.clone() };
+        let hash = has.filter(|_| stays).unwrap_or_else(|| next.hash.clone());
         self.written = Some((hash, config.stamp()));
         Ok(())
     }
 
-    /// Judges a file before HAProxy does, unless only the generated part has changed: a reload that fails to bind a socket
-    /// pauses the running worker, and after any refused one, HAProxy 3.1 and later pause it for the next reload.
-    async fn judge(&self, next: &Applied, before: Option<&[u8]>, runs: &[Socket]) -> Result<(), Failure> {
+    /// Judges a file before HAProxy does, unless only the generated part has changed: after a refused reload, HAProxy 3.1
+    /// and later pause the running worker for the next one.
+    async fn judge(&self, next: &Applied, before: &[u8]) -> Result<(), Failure> {
         if let Some((hash, at, said)) = &self.refused
             && *hash == next.hash
             && at.elapsed() < REFUSED_FOR
         {
-            return Err(Failure::new(
-                "check",
-                format!("{said}; it gets it again after 10 minutes, or a change"),
-            ));
+            let what = format!("{said}; it gets it again after 10 minutes, or a change");
+            return Err(Failure::new("check", what));
         }
-        // Without a file, it is unknown what HAProxy listens on.
-        let Some(before) = before.filter(|before| self.is_forced || !has_template(before, &next.template))
-        else {
+        if has_template(before, &next.template) && !self.is_forced {
             return Ok(());
-        };
-        ensure_bindable(&next.template, runs)?;
-        // Where `haproxy -c` refuses the file that runs, or there are variables, the environment of HAProxy counts.
+        }
         match self.tools.check(&next.file).await {
+            // Where `haproxy -c` refuses the file that runs, or there are variables, the environment of HAProxy counts.
             Err(failure)
                 if !next.template.bytes.contains(&b'$') && self.tools.check(before).await.is_ok() =>
             {
@@ -359,19 +351,14 @@ impl Owner {
     }
 
     /// Replaces the file and reloads HAProxy. If it refuses the file, the last good one comes back.
-    async fn reload(
-        &mut self,
-        next: &Applied,
-        disk: Option<Vec<u8>>,
-        runs: &[Socket],
-    ) -> Result<(), Failure> {
-        let before = self.applied.as_ref().map(|applied| applied.file.clone()).or(disk);
-        self.judge(next, before.as_deref(), runs).await?;
+    async fn reload(&mut self, next: &Applied, disk: Vec<u8>) -> Result<(), Failure> {
+        let before = self.applied.as_ref().map_or(disk, |applied| applied.file.clone());
+        self.judge(next, &before).await?;
         let Tools { config, master, .. } = &self.tools;
         let states = States::read(master, &next.plan).await?;
         let (last, states_file) = (self.last_good(), ConfigFile::new(states_file(&config.path)));
-        if let Some(before) = &before {
-            last.replace(before)?;
+        if !before.is_empty() {
+            last.replace(&before)?;
         }
         let loaded = async {
             config.replace(&next.file)?;
@@ -381,9 +368,10 @@ impl Owner {
         let result = loaded.await;
         let cleared = self.clear_states();
         if let Err(failure) = result {
-            match &before {
-                Some(before) => config.replace(before)?,
-                None => config.remove(),
+            if before.is_empty() {
+                config.remove();
+            } else {
+                config.replace(&before)?;
             }
             last.remove();
             self.written = self.written.take().map(|(hash, _)| (hash, config.stamp()));

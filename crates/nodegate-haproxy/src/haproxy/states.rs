@@ -1,16 +1,17 @@
-//! The states of servers over a reload, so that a server that is down or drained does not come back for a
-//! moment.
+//! The states of servers, as HAProxy's checks find them: over a reload, so that a server that is down or drained does not
+//! come back for a moment, and for people.
 
 // HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
 
 use crate::failure::Failure;
 use crate::haproxy::master::Master;
-use crate::plan::desired::{Backend, Desired, PlannedServer};
+use crate::plan::applied::{Checked, Passing};
+use crate::plan::desired::{AGENT_SERVICES, Backend, Check, Desired, Frontend, PlannedServer, Problem};
 use crate::plan::names;
+use crate::plan::policy::CheckKind;
 use crate::plan::render::EMPTY_STATES;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::IpAddr;
 
 const ADDRESS: usize = 4;
 const OPERATION: usize = 5;
@@ -19,10 +20,12 @@ const ADMIN: usize = 6;
 const FORCED: u32 = 0x01 | 0x08;
 /// The minimum number of columns in a line that HAProxy reads.
 const MIN_COLUMNS: usize = 20;
+/// The maximum number of frontends whose results are asked for.
+const MAX_ASKED: usize = 100;
 
 /// What HAProxy says of its servers, by backend and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct States(BTreeMap<(String, String), Vec<String>>);
+pub(crate) struct States(BTreeMap<String, BTreeMap<String, Vec<String>>>);
 
 impl States {
     /// Asks for the states of the servers that have a check of their own.
@@ -40,22 +43,18 @@ impl States {
             let columns: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             // In a state file, a line that begins with anything else is a comment, above all one with a '#'.
             let is_number = |at: usize| columns.get(at).is_some_and(|text| text.parse::<u32>().is_ok());
-            let is_state =
-                columns.len() >= MIN_COLUMNS && is_number(0) && is_number(OPERATION) && is_number(ADMIN);
+            let is_state = columns.len() >= MIN_COLUMNS && [0, OPERATION, ADMIN].into_iter().all(is_number);
             if let (true, Some(backend), Some(server)) = (is_state, columns.get(1), columns.get(3)) {
-                states.0.insert((backend.clone(), server.clone()), columns);
+                states.0.entry(backend.clone()).or_default().insert(server.clone(), columns);
             }
         }
         states
     }
 
     /// Returns the servers of a backend, and whether each is up.
-    pub(crate) fn of(&self, backend: &str) -> impl Iterator<Item = (&str, bool)> {
-        let from = (backend.to_owned(), String::new());
-        let of = self.0.range(from..).take_while(move |((name, _), _)| name == backend);
-        of.map(|((_, server), columns)| {
-            (server.as_str(), columns.get(OPERATION).is_some_and(|state| state != "0"))
-        })
+    fn of(&self, backend: &str) -> impl Iterator<Item = (&String, bool)> {
+        let is_up = |columns: &[String]| columns.get(OPERATION).is_some_and(|state| state != "0");
+        self.0.get(backend).into_iter().flatten().map(move |(server, columns)| (server, is_up(columns)))
     }
 
     /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new
@@ -73,12 +72,10 @@ impl States {
     }
 
     fn line(&self, text: &mut String, backend: &Backend, server: &PlannedServer, ids: (usize, usize)) {
-        let name = &backend.name;
-        let known = self.0.get(&(name.clone(), server.name.clone()));
-        let same_address = |columns: &&Vec<String>| {
-            columns.get(ADDRESS).and_then(|ip| ip.parse::<IpAddr>().ok()) == Some(server.address)
-        };
-        let known = known.filter(same_address);
+        let PlannedServer { name: server, address, weight } = server;
+        let known = self.0.get(&backend.name).and_then(|servers| servers.get(server));
+        let known =
+            known.filter(|columns| columns.get(ADDRESS).and_then(|ip| ip.parse().ok()) == Some(*address));
         if known.is_none() && self.0.is_empty() {
             return;
         }
@@ -86,17 +83,15 @@ impl States {
             known.and_then(|columns| columns.get(at)).map_or(unknown, String::as_str)
         };
         let admin = column(ADMIN, "0").parse::<u32>().unwrap_or_default() & FORCED;
-        let weight = server.weight;
-        let (port, address) = (backend.node_port.unwrap_or_default(), server.address);
+        let (name, port) = (&backend.name, backend.node_port.unwrap_or_default());
         let ((backend_id, id), operation) = (ids, column(OPERATION, "0"));
         // The time since the last change, and the results of the check.
         let (since, status, result, health, check) =
             (column(9, "0"), column(10, "1"), column(11, "0"), column(12, "1"), column(13, "6"));
         let _ = writeln!(
             text,
-            "{backend_id} {name} {id} {} {address} {operation} {admin} {weight} {weight} \
-             {since} {status} {result} {health} {check} 0 1 0 - {port} -",
-            server.name
+            "{backend_id} {name} {id} {server} {address} {operation} {admin} {weight} {weight} \
+             {since} {status} {result} {health} {check} 0 1 0 - {port} -"
         );
     }
 }
@@ -115,14 +110,65 @@ pub(crate) fn set_weights(runs: Option<&Desired>, plan: &Desired) -> Vec<String>
     commands
 }
 
+/// Asks for the states of all servers that have a check of their own. `None` if HAProxy can't be asked.
+pub(crate) async fn checked(master: &Master, plan: &Desired) -> Option<Checked> {
+    let states = States::read(master, plan).await.ok()?;
+    let (mut checked, mut all) = (Checked::default(), Passing::new());
+    for backend in plan.backends.values().filter(|backend| backend.own_check().is_some()) {
+        for (server, is_up) in states.of(&backend.name) {
+            if plan.check.kind == CheckKind::Tcp || backend.name == names::NODES {
+                *all.entry(server.clone()).or_default() |= is_up;
+            }
+            if is_up {
+                checked.was_up.insert(backend.name.clone());
+            }
+        }
+    }
+    checked.nodes = Some(all).filter(|all| !all.is_empty());
+    let is_down = |frontend: &&Frontend| {
+        let mut servers = states.of(&frontend.backend).peekable();
+        servers.peek().is_some() && servers.all(|(_, is_up)| !is_up)
+    };
+    let down: Vec<&Frontend> = plan.frontends.values().filter(is_down).take(MAX_ASKED).collect();
+    let commands: Vec<_> =
+        down.iter().map(|frontend| format!("show stat {} 4 -1", frontend.backend)).collect();
+    let stat = master.ask_worker(&commands).await.unwrap_or_default();
+    for frontend in down {
+        let check = plan.backends.get(&frontend.backend)?.own_check()?;
+        let text = explain(check, &result(&stat, &frontend.backend));
+        let about = frontend.about.clone();
+        checked.down.insert(Problem { about, kind: "down", text, unpublished: false });
+    }
+    Some(checked)
+}
+
+/// Returns the result of the first server's check, such as `L7STS 404`, in the CSV of `show stat`.
+fn result(stat: &str, backend: &str) -> String {
+    let header: Vec<&str> = stat.lines().next().unwrap_or_default().split(',').collect();
+    let mut rows = stat.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let row = rows.find(|row| row.first() == Some(&backend)).unwrap_or_default();
+    let column =
+        |name: &str| header.iter().position(|column| *column == name).and_then(|at| row.get(at).copied());
+    let words = ["check_status", "check_code"].into_iter().filter_map(column);
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn explain(check: &Check, result: &str) -> String {
+    let path = check.path.as_deref().unwrap_or_default();
+    let why = match path.strip_prefix(AGENT_SERVICES).and_then(|path| path.split_once('?')) {
+        Some((service, _)) if result.ends_with(" 404") => {
+            format!("; the agents do not watch it: they need --watch-service {service}")
+        }
+        _ => String::new(),
+    };
+    let result = if result.is_empty() { "no result yet" } else { result };
+    format!("no server passes its check ({check}: {result}){why}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::desired::{Check, Health};
-    use crate::plan::observed::{Facts, ObservedNode};
-    use crate::plan::planner::make_plan;
-    use crate::plan::policy::PlanPolicy;
-    use proptest::prelude::*;
+    use crate::plan::desired::Health;
     use std::sync::Arc;
 
     const DUMP: &str = "1\n# be_id …\n3 local 7 n1 127.0.0.1 2 8 1 1 46 15 3 4 6 0 0 0 - 30000 - 0 19001 - - 1\n\
@@ -136,8 +182,9 @@ mod tests {
             weight,
         };
         let servers = Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]);
-        let health = Health::Own(Check { port: Some(1), path: None });
-        let backend = Backend::new("local".to_owned(), Some(31_000), health, servers);
+        let (name, health) = ("local".to_owned(), Health::Own(Check { port: Some(1), path: None }));
+        let backend =
+            Backend { name, comment: "", is_sticky: false, health, node_port: Some(31_000), servers };
         let tracking = Backend { name: "other".to_owned(), health: Health::Unchecked, ..backend.clone() };
         let backends = [backend, tracking].map(|backend| (backend.name.clone(), backend)).into();
         Desired { backends, ..Desired::default() }
@@ -162,7 +209,10 @@ mod tests {
             "900000001 local 1 n1 127.0.0.1 0 0 0 0 0 1 0 1 6 0 1 0 - 31000 -"
         );
         assert_eq!(lines(""), Vec::<String>::new(), "a first start");
-        assert_eq!(States::parse(DUMP).of("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+        assert_eq!(
+            States::parse(DUMP).of("local").collect::<Vec<_>>(),
+            [(&"n1".to_owned(), true), (&"n2".to_owned(), false)]
+        );
     }
 
     #[test]
@@ -178,17 +228,18 @@ mod tests {
         assert_eq!(set_weights(Some(&from), &from), Vec::<String>::new());
     }
 
-    proptest! {
-        #[test]
-        fn a_file_made_of_any_dump_has_the_planned_server_once(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
-            let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
-            let node = ObservedNode { name: "n".to_owned(), addresses, ..ObservedNode::default() };
-            let file = States::parse(&text).compose(&make_plan(&Facts::of([node], []), &PlanPolicy::default()));
-            let lines: Vec<Vec<&str>> = file.lines().skip(2).map(|line| line.split(' ').collect()).collect();
-            prop_assert!(lines.len() <= 1);
-            for line in lines {
-                prop_assert_eq!((line.len(), line[4], line[18]), (20, "127.0.0.1", "25001"));
-            }
-        }
+    #[test]
+    fn the_result_of_a_failing_check_is_found_and_explained() {
+        let stat =
+            "# pxname,svname,status,check_status,check_code,x\na,n1,DOWN,L4CON,,\n\nb,n1,DOWN,L7STS,404,\n";
+        let of = |path: &str, backend| {
+            explain(&Check { port: Some(1), path: Some(path.to_owned()) }, &result(stat, backend))
+        };
+        assert_eq!(of("/healthz", "a"), "no server passes its check (/healthz: L4CON)");
+        assert!(
+            of("/services/shop/web?drain=503", "b")
+                .ends_with("L7STS 404); the agents do not watch it: they need --watch-service shop/web")
+        );
+        assert!(of("/services/shop/web?drain=503", "c").ends_with("no result yet)"));
     }
 }

@@ -1,13 +1,11 @@
 //! The desired configuration of HAProxy.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy};
-use crate::plan::listen::Listen;
-use crate::plan::observed::{NodeOut, ServiceKey};
-use crate::plan::values::CheckPolicy;
+use crate::plan::observed::NodeOut;
+use crate::plan::policy::CheckPolicy;
 use nodegate_readiness::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,26 +17,21 @@ pub(crate) struct PlannedNode {
     pub(crate) is_labelled: bool,
     /// True if that label alone takes it out.
     pub(crate) is_out_by_label: bool,
-    /// Its share of the traffic while it is ready, 0 to 256.
-    pub(crate) share: u16,
 }
 
 impl PlannedNode {
     /// Returns the verdict on the node, and the reason if it is out.
-    pub(crate) fn verdict(&self) -> (Verdict, Option<&str>) {
-        self.out
-            .as_ref()
-            .map_or((Verdict::Ready, None), |(verdict, reason)| (*verdict, Some(reason.as_str())))
+    pub(crate) fn verdict(&self) -> (Verdict, &str) {
+        self.out.as_ref().map_or((Verdict::Ready, "-"), |(verdict, reason)| (*verdict, reason))
     }
 
-    /// Returns the weight of the node's servers: 0 if the node is out.
-    pub(crate) fn weight(&self) -> u16 {
-        if self.out.is_none() { self.share } else { 0 }
+    fn is_in(&self) -> bool {
+        self.out.is_none()
     }
 
-    /// Returns this weight as if no node had the exclusion label.
-    fn weight_without_label(&self) -> u16 {
-        if self.is_out_by_label { self.share } else { self.weight() }
+    /// Returns true if it would be in without the exclusion label.
+    fn is_in_without_label(&self) -> bool {
+        self.is_in() || self.is_out_by_label
     }
 }
 
@@ -46,8 +39,11 @@ impl PlannedNode {
 pub(crate) struct PlannedServer {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
+    /// 0 for a server that gets nothing new, else [`WEIGHT`].
     pub(crate) weight: u16,
 }
+
+const WEIGHT: u16 = 100;
 
 /// The servers of a pool, by their weights.
 #[derive(Clone, Debug)]
@@ -56,26 +52,26 @@ pub(crate) struct Servers {
     pub(crate) own: Arc<Vec<PlannedServer>>,
     /// The nodes with the exclusion label, those with weight that this label alone takes out.
     pub(crate) labelled: Arc<Vec<PlannedServer>>,
-    /// The label takes no node's weight.
-    pub(crate) without_label: Arc<Vec<PlannedServer>>,
-    /// Each node has its share.
+    /// Each node has weight.
     pub(crate) all: Arc<Vec<PlannedServer>>,
+    /// The nodes that are in have weight, else those that their label alone takes out, else all.
+    pub(crate) any: Arc<Vec<PlannedServer>>,
 }
 
 impl Servers {
     pub(crate) fn of(nodes: &[PlannedNode], address: impl Fn(&PlannedNode) -> Option<IpAddr>) -> Self {
-        let with = |weight: fn(&PlannedNode) -> u16, is_one: fn(&PlannedNode) -> bool| {
+        let with = |has_weight: fn(&PlannedNode) -> bool, is_one: fn(&PlannedNode) -> bool| {
             let server = |node: &PlannedNode| {
-                Some(PlannedServer { name: node.name.clone(), address: address(node)?, weight: weight(node) })
+                let weight = if has_weight(node) { WEIGHT } else { 0 };
+                Some(PlannedServer { name: node.name.clone(), address: address(node)?, weight })
             };
-            Arc::new(nodes.iter().filter(|node| is_one(node)).filter_map(server).collect())
+            Arc::new(nodes.iter().filter(|node| is_one(node)).filter_map(server).collect::<Vec<_>>())
         };
-        Self {
-            own: with(PlannedNode::weight, |_| true),
-            labelled: with(PlannedNode::weight_without_label, |node| node.is_labelled),
-            without_label: with(PlannedNode::weight_without_label, |_| true),
-            all: with(|node| node.share, |_| true),
-        }
+        let (own, all) = (with(PlannedNode::is_in, |_| true), with(|_| true, |_| true));
+        let labelled = with(PlannedNode::is_in_without_label, |node| node.is_labelled);
+        let best = [own.clone(), with(PlannedNode::is_in_without_label, |_| true)];
+        let any = best.into_iter().find(|servers| servers.iter().any(|server| server.weight > 0));
+        Self { own, labelled, any: any.unwrap_or_else(|| all.clone()), all }
     }
 }
 
@@ -95,11 +91,7 @@ pub(crate) const AGENT_SERVICES: &str = "/services/";
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.path.as_deref(), self.port) {
-            (None, _) => f.write_str("connection"),
-            (Some(KUBE_PROXY_PATH), Some(port)) => write!(f, "kube-proxy:{port}"),
-            (Some(path), _) => write!(f, "agent {path}"),
-        }
+        f.write_str(self.path.as_deref().unwrap_or("connection"))
     }
 }
 
@@ -116,9 +108,8 @@ pub(crate) enum Health {
 pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) comment: &'static str,
-    pub(crate) mode: Mode,
-    pub(crate) balance: Balance,
-    pub(crate) send_proxy: SendProxy,
+    /// True if a client stays with its node.
+    pub(crate) is_sticky: bool,
     pub(crate) health: Health,
     /// The nodes' port. `None` if the frontend sets it.
     pub(crate) node_port: Option<u16>,
@@ -127,16 +118,6 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn new(
-        name: String,
-        node_port: Option<u16>,
-        health: Health,
-        servers: Arc<Vec<PlannedServer>>,
-    ) -> Self {
-        let (mode, balance, send_proxy) = (Mode::default(), Balance::default(), SendProxy::default());
-        Self { name, comment: "", mode, balance, send_proxy, health, node_port, servers }
-    }
-
     pub(crate) fn weight_of(&self, server: &str) -> Option<u16> {
         // Servers are in the order of their names.
         let at = self.servers.binary_search_by(|other| other.name.as_str().cmp(server)).ok()?;
@@ -153,20 +134,40 @@ impl Backend {
 
     /// Returns the check of its own that the servers have.
     pub(crate) fn own_check(&self) -> Option<&Check> {
-        match &self.health {
-            Health::Own(check) => Some(check),
-            Health::Track(..) | Health::Unchecked => None,
-        }
+        self.check().filter(|_| matches!(self.health, Health::Own(_)))
+    }
+}
+
+/// HAProxy's sockets for a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) port: u16,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// Returns true if a socket on one address prevents one on the other. All of `IPv6` includes all of `IPv4`.
+pub(crate) fn overlap(one: IpAddr, two: IpAddr) -> bool {
+    let (one, two) = (one.to_canonical(), two.to_canonical());
+    let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one == two || covers(one, two) || covers(two, one)
+}
+
+impl Listen {
+    /// Returns the sockets as HAProxy's `bind` takes them.
+    pub(crate) fn binds(&self) -> impl Iterator<Item = String> {
+        let (port, is_one) = (self.port, self.addresses.len() == 1);
+        self.addresses.iter().map(move |ip| match ip {
+            IpAddr::V6(ip) if ip.is_unspecified() && is_one => format!(":::{port} v4v6"),
+            ip => SocketAddr::new(*ip, port).to_string(),
+        })
     }
 }
 
 /// A port that clients reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frontend {
-    /// Its name for people: `namespace/name` of the Service, or that of the Forward.
+    /// The key of the Service, or the name of the Forward, for people, too.
     pub(crate) about: String,
-    /// The Service and its port. `None` for a Forward.
-    pub(crate) service: Option<(ServiceKey, u16)>,
     pub(crate) backend: String,
     pub(crate) listen: Listen,
     pub(crate) sources: Option<Vec<String>>,
@@ -216,6 +217,26 @@ impl Desired {
                     server.weight = weight(server);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_addresses_meet_if_one_covers_the_other() {
+        for (one, two, meets) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("0.0.0.0", "10.0.0.2", true),
+            ("::", "10.0.0.2", true),
+            ("0.0.0.0", "fd00::1", false),
+            ("::ffff:10.0.0.2", "10.0.0.2", true),
+        ] {
+            let [one, two]: [IpAddr; 2] = [one, two].map(|text| text.parse().unwrap());
+            assert_eq!((overlap(one, two), overlap(two, one)), (meets, meets), "{one} {two}");
         }
     }
 }

@@ -3,10 +3,8 @@
 // HAProxy decides for each connection, so draining the last node takes no reload. The frontend tells a shared
 // backend the Service's own port, so that one server per node is enough for all Services.
 
-use crate::plan::annotation::{SendProxy, word_of};
-use crate::plan::desired::{Backend, Check, Health, PlannedServer, Servers};
+use crate::plan::desired::{Backend, Check, Health, Servers};
 use crate::plan::names;
-use crate::plan::policy::{LastResort, PlanPolicy};
 use std::sync::Arc;
 
 const LABELLED: &str = "Nodes that only their label takes out, for when no node is Ready.";
@@ -15,56 +13,38 @@ const ANY: &str = "Any node, one that is not drained if there is one, for when n
 
 /// Returns the last-resort backends of a backend, in order of preference. Those with one name are shared.
 /// `pool` distinguishes their servers.
-pub(crate) fn of(backend: &Backend, servers: &Servers, pool: &str, policy: &PlanPolicy) -> Vec<Backend> {
-    if policy.last_resort == LastResort::None {
-        return Vec::new();
-    }
-    let kind = kind(backend, pool);
-    let (name, of_own) = (&backend.name, backend.own_check());
-    let own_port = backend.node_port.filter(|_| of_own.is_some());
+pub(crate) fn of(backend: &Backend, servers: &Servers, pool: &str) -> Vec<Backend> {
+    let kind = if backend.is_sticky { format!("{pool}_sticky") } else { pool.to_owned() };
+    let shared = |what: &str| format!("nodegate_{what}_{kind}");
     // A shared one gets the port from the frontend.
-    let serving = |(name, health): (String, _), node_port, comment, servers: &Arc<_>| Backend {
-        name,
-        comment,
-        health,
-        node_port,
-        servers: Arc::clone(servers),
-        ..backend.clone()
+    let own_port = backend.node_port.filter(|_| backend.own_check().is_some());
+    let checked = |what: &str, tracked: &str, change: fn(&Check) -> Check| match &backend.health {
+        Health::Own(check) => {
+            let (name, changed) = (format!("{}_{what}", backend.name), change(check));
+            let is_same = changed == *check;
+            (name, if is_same { Health::Track(backend.name.clone(), changed) } else { Health::Own(changed) })
+        }
+        Health::Track(_, check) => (shared(what), Health::Track(tracked.to_owned(), change(check))),
+        Health::Unchecked => (shared(what), Health::Unchecked),
     };
-    let labelled = || {
-        let shared = || names::labelled(&kind);
-        let named = match &backend.health {
-            Health::Unchecked => (shared(), Health::Unchecked),
-            Health::Own(check) => (names::labelled_of(name), changed(backend, check, without_label(check))),
-            Health::Track(_, check) => {
-                (shared(), Health::Track(names::LABELLED.to_owned(), without_label(check)))
-            }
-        };
-        serving(named, own_port, LABELLED, &servers.labelled)
+    let mut all = Vec::new();
+    let mut add = |(name, health), node_port, comment, servers: &Arc<_>| {
+        let servers = Arc::clone(servers);
+        all.push(Backend { name, comment, health, node_port, servers, is_sticky: backend.is_sticky });
     };
-    let drained = |check| {
-        let named = match of_own {
-            Some(_) => (names::last_resort_of(name), changed(backend, check, drained(check))),
-            None => (names::last_resort(&kind), Health::Track(names::PASSING.to_owned(), drained(check))),
-        };
-        serving(named, own_port, DRAINED, &servers.all)
-    };
-    let any = || {
-        let has_weight = |servers: &&Arc<Vec<PlannedServer>>| servers.iter().any(|server| server.weight > 0);
-        let best = [&servers.own, &servers.without_label].into_iter().find(has_weight);
-        serving((names::any_node(&kind), Health::Unchecked), None, ANY, best.unwrap_or(&servers.all))
-    };
-    let labelled = (!servers.labelled.is_empty()).then(labelled);
+    if !servers.labelled.is_empty() {
+        add(checked("labelled", names::LABELLED, without_label), own_port, LABELLED, &servers.labelled);
+    }
+    if backend.check().is_some() {
+        add(checked("last_resort", names::PASSING, drained), own_port, DRAINED, &servers.all);
+    }
     // With the policy Local, a node without an endpoint would drop the traffic: any node is no better than
     // none.
-    let any = (policy.last_resort == LastResort::All && !is_local(backend)).then(any);
-    labelled.into_iter().chain(backend.check().map(drained)).chain(any).collect()
-}
-
-/// Returns true if only nodes with an endpoint take the traffic: the backend's own check asks for that.
-fn is_local(backend: &Backend) -> bool {
     let path = backend.own_check().and_then(|check| check.path.as_ref());
-    path.is_some_and(|path| !path.starts_with("/health?"))
+    if path.is_none_or(|path| path.starts_with("/health?")) {
+        add((shared("any_node"), Health::Unchecked), None, ANY, &servers.any);
+    }
+    all
 }
 
 /// Returns the check that drained nodes pass, too.
@@ -81,17 +61,4 @@ pub(crate) fn without_label(check: &Check) -> Check {
     let excluded =
         |path: &String| if path.contains('?') { format!("{path}&excluded=200") } else { path.clone() };
     Check { port: check.port, path: check.path.as_ref().map(excluded) }
-}
-
-/// Returns the health of a last resort with another check than the backend's own, if it is another one.
-fn changed(backend: &Backend, own: &Check, check: Check) -> Health {
-    if check == *own { Health::Track(backend.name.clone(), check) } else { Health::Own(check) }
-}
-
-fn kind(backend: &Backend, pool: &str) -> String {
-    let proxy = match backend.send_proxy {
-        SendProxy::Off => String::new(),
-        version => format!("_proxy_{}", word_of(&version)),
-    };
-    format!("{}_{}{proxy}_{pool}", word_of(&backend.mode), word_of(&backend.balance))
 }

@@ -1,16 +1,16 @@
-//! The facts that the watches reported, as plain data without Kubernetes types.
+//! The facts that the watches reported, as plain data.
 
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use nodegate_program::is_object_name;
 use nodegate_readiness::{EXCLUDE_LABEL, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
-/// A Service's namespace and name.
-pub(crate) type ServiceKey = (String, String);
+/// A Service, as `namespace/name`.
+pub(crate) type ServiceKey = String;
 
 /// Why a node gets no new traffic: the verdict of the agent's rules, and the reason in one word. `None` for a node that
 /// is ready.
@@ -25,16 +25,10 @@ pub(crate) struct Cordon {
     pub(crate) otherwise: NodeOut,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Family {
     V4,
     V6,
-}
-
-impl Family {
-    pub(crate) fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
 }
 
 /// The facts of a Node that matter for HAProxy.
@@ -50,7 +44,7 @@ pub(crate) struct ObservedNode {
     pub(crate) is_out_by_label: bool,
     #[serde(skip)]
     pub(crate) cordon: Option<Cordon>,
-    pub(crate) weight: Option<String>,
+    /// The addresses that its annotation chooses, as written.
     pub(crate) chosen: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
@@ -70,28 +64,25 @@ impl ObservedNode {
             return None;
         }
         let candidates = self.candidates(networks);
-        let of = |family: Option<Family>| {
-            candidates.iter().copied().find(|ip| family.is_none_or(|family| Family::of(*ip) == family))
-        };
-        if families.is_empty() { of(None) } else { families.iter().find_map(|family| of(Some(*family))) }
+        let of =
+            |family: &Family| candidates.iter().copied().find(|ip| ip.is_ipv6() == (*family == Family::V6));
+        if families.is_empty() { candidates.first().copied() } else { families.iter().find_map(of) }
     }
 
     fn candidates(&self, networks: &[IpNet]) -> Vec<IpAddr> {
         if let Some(chosen) = self.chosen() {
             return chosen;
         }
-        let of = |fits: &dyn Fn(&str, IpAddr) -> bool| -> Vec<IpAddr> {
-            self.addresses.iter().filter(|(kind, ip)| fits(kind, *ip)).map(|(_, ip)| *ip).collect()
-        };
+        let of = |kind| self.addresses.iter().filter(move |(of, _)| of == kind).map(|(_, ip)| *ip);
+        let all = || of("InternalIP").chain(of("ExternalIP"));
         if networks.is_empty() {
-            return [of(&|kind, _| kind == "InternalIP"), of(&|kind, _| kind == "ExternalIP")].concat();
+            return all().collect();
         }
-        let typed = |kind: &str| matches!(kind, "InternalIP" | "ExternalIP");
-        networks.iter().flat_map(|network| of(&|kind, ip| typed(kind) && network.contains(&ip))).collect()
+        networks.iter().flat_map(|network| all().filter(|ip| network.contains(ip))).collect()
     }
 
     /// Returns the addresses of the annotation. `None` without it, and if one of them isn't the Node's own.
-    pub(crate) fn chosen(&self) -> Option<Vec<IpAddr>> {
+    fn chosen(&self) -> Option<Vec<IpAddr>> {
         let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
         let chosen: Option<Vec<IpAddr>> = self.chosen.as_ref()?.split(',').map(parse).collect();
         chosen.filter(|chosen| chosen.iter().all(|ip| self.addresses.iter().any(|(_, own)| own == ip)))
@@ -101,7 +92,6 @@ impl ObservedNode {
 /// A port of a Service that every node listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortFacts {
-    pub(crate) name: Option<String>,
     pub(crate) port: u16,
     pub(crate) node_port: u16,
     pub(crate) protocol: String,
@@ -110,8 +100,9 @@ pub(crate) struct PortFacts {
 /// The age of a Service that finalizers keep although it has been deleted: all others come before it.
 pub(crate) const DELETING: i64 = i64::MAX;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one of the Service's fields")]
 pub(crate) struct ObservedService {
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -119,7 +110,9 @@ pub(crate) struct ObservedService {
     pub(crate) created: i64,
     pub(crate) load_balancer: bool,
     pub(crate) class: Option<String>,
-    /// The address that it asks for (`loadBalancerIP`), as written.
+    /// Whether its annotation asks that it be published.
+    pub(crate) publish: Option<bool>,
+    /// The address of `--bind` that it asks for, as written.
     pub(crate) address: Option<String>,
     /// The source ranges whose connections it accepts, as written. Empty for all.
     pub(crate) source_ranges: Vec<String>,
@@ -128,11 +121,11 @@ pub(crate) struct ObservedService {
     /// True if only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
     pub(crate) local: bool,
     pub(crate) health_port: Option<u16>,
+    /// True if its annotation asks that the agents check it.
+    pub(crate) asks_agents: bool,
     /// Its address families, the first one first.
     pub(crate) families: Vec<Family>,
     pub(crate) ports: Vec<PortFacts>,
-    /// Its annotations under `nodegate.io/haproxy-`, without that prefix, as written.
-    pub(crate) annotations: BTreeMap<String, String>,
     /// Its status, on which no plan depends.
     #[serde(skip)]
     pub(crate) status: ServiceStatus,
@@ -140,70 +133,22 @@ pub(crate) struct ObservedService {
 
 impl ObservedService {
     pub(crate) fn key(&self) -> ServiceKey {
-        (self.namespace.clone(), self.name.clone())
-    }
-
-    pub(crate) fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// An entry of `status.loadBalancer.ingress`: an address or a host name that clients use to reach HAProxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Ingress {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ip: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) hostname: Option<String>,
-    /// Always `Proxy`, because HAProxy delivers to the address of a node. Only an entry with an address has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ip_mode: Option<String>,
-}
-
-impl FromStr for Ingress {
-    type Err = ();
-
-    /// Parses what the API server accepts. A name of digits and dots alone is a mistyped address.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
-        match text.parse::<IpAddr>() {
-            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
-            Ok(ip) => Ok(ip.into()),
-            Err(_) if is_name(text) && !text.contains("..") => {
-                Ok(Self { hostname: Some(text.to_owned()), ..Self::default() })
-            }
-            Err(_) => Err(()),
-        }
-    }
-}
-
-impl From<IpAddr> for Ingress {
-    fn from(ip: IpAddr) -> Self {
-        Self { ip: Some(ip.to_string()), ..Self::default() }
-    }
-}
-
-impl Ingress {
-    /// Returns true if the API server made this entry of a wanted one. An old API server drops `ipMode`.
-    pub(crate) fn is_made_of(&self, wanted: &Self) -> bool {
-        let same_mode = self.ip_mode.is_none() || self.ip_mode == wanted.ip_mode;
-        same_mode && (&self.ip, &self.hostname) == (&wanted.ip, &wanted.hostname)
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServiceStatus {
     pub(crate) uid: String,
     /// Its resourceVersion. A write with it fails if the Service has changed since.
     pub(crate) version: String,
-    pub(crate) ingress: Vec<Ingress>,
+    pub(crate) ingress: Vec<LoadBalancerIngress>,
     /// The field manager that wrote the entries, if there are any.
     pub(crate) writer: Option<String>,
 }
 
 /// All facts that the watches reported.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<String, Arc<ObservedNode>>,
     pub(crate) services: BTreeMap<ServiceKey, Arc<ObservedService>>,
@@ -271,18 +216,6 @@ mod tests {
         ] {
             let found = node(chosen).address(&networks(preferred), families);
             assert_eq!(found, address.map(|ip| ip.parse().unwrap()), "{chosen:?} {preferred:?} {families:?}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_those_that_the_api_server_accepts() {
-        for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
-            let Ingress { ip, hostname, .. } = good.parse().unwrap();
-            assert_eq!(ip.or(hostname).as_deref(), Some(good));
-        }
-        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
-        {
-            assert!(bad.parse::<Ingress>().is_err(), "{bad}");
         }
     }
 }

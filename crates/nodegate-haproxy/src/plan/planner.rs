@@ -1,51 +1,45 @@
 //! The core of the plan: the same facts and policy give the same configuration.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, parse_word};
 use crate::plan::desired::{
-    AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, KUBE_PROXY_PATH, PlannedNode, PlannedServer,
-    Problem, Refusal, Servers,
+    AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, INTENDED, KUBE_PROXY_PATH, Listen,
+    PlannedNode, Problem, Refusal, Servers, overlap,
 };
-use crate::plan::drain_budget::keep_nodes;
-use crate::plan::listen::Listen;
+use crate::plan::limits::{keep_cordoned, keep_vanished};
 use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
-use crate::plan::policy::PlanPolicy;
-use crate::plan::publish::{Pool, TakenPorts, check_selected, sockets_of, sources};
-use crate::plan::removal_limit::RemovalLimit;
-use crate::plan::values::{CheckKind, Forward};
+use crate::plan::policy::{CheckKind, Forward, PlanPolicy};
+use crate::plan::pool::Pool;
 use crate::plan::{last_resort, names};
-use clap::ValueEnum;
-use nodegate_program::is_object_name;
+use ipnet::IpNet;
+use nodegate_program::{is_object_name, sanitize_short};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The maximum number of published Service ports. It bounds the memory.
-pub(crate) const MAX_FRONTENDS: usize = 10_000;
-pub(crate) const MAX_NODES: usize = 20_000;
+const MAX_FRONTENDS: usize = 10_000;
+const MAX_NODES: usize = 20_000;
 const MAX_PROBLEMS: usize = 10_000;
 /// The maximum number of Services whose health the agents may be asked for; an agent watches no more.
 const MAX_AGENT_SERVICES: usize = 16;
+/// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
+const MAX_RANGES: usize = 1000;
 const CHECKED: &str = "Each node is checked once, here. The servers of other backends follow (\"track\").";
 const PASSING_COMMENT: &str = "Checks each node again; here a drained node passes, too.";
 const LABELLED_COMMENT: &str = "Checks the nodes with the exclusion label, as if they did not have it.";
-const DEFAULT_WEIGHT: u16 = 100;
+const NO_HEALTH_PORT: &str = "externalTrafficPolicy is Local, and there is no healthCheckNodePort (type NodePort has none): \
+    set nodegate.io/haproxy-local-check: agent, and --watch-service of the agents";
 
-/// What HAProxy runs: the facts that its configuration was made of, and the nodes that their cordons take out.
-#[derive(Debug)]
-pub(crate) struct Before<'a> {
-    pub(crate) applied: &'a Facts,
-    pub(crate) cordons: &'a [String],
-}
-
-/// Makes a plan of what the watches report, within the limits of what may change at once. Also returns the facts that it
-/// was made of. A Service for which `deleted` is true is no loss.
+/// Makes a plan of what the watches report, within the limits of what may change at once. `applied` has the facts of
+/// what HAProxy runs, `cordons` those that take their nodes out. Also returns the facts that the plan was made of. A
+/// Service for which `deleted` is true is no loss.
 pub(crate) fn plan_after(
-    before: &Before<'_>,
+    (applied, cordons): (&Facts, &[String]),
     observed: &Facts,
     deleted: impl Fn(&ServiceKey) -> bool,
     policy: &PlanPolicy,
 ) -> (Facts, Desired) {
-    let (mut facts, held) = RemovalLimit { applied: before.applied, policy }.accept(observed, deleted);
-    let kept = keep_nodes(&mut facts, before.cordons, policy.max_drained);
+    let (mut facts, held) = keep_vanished(applied, observed, deleted, policy);
+    let kept = keep_cordoned(&mut facts, cordons, policy.max_drained);
     let mut plan = make_plan(&facts, policy);
     plan.problems.extend(held.into_iter().chain(kept));
     (facts, plan)
@@ -56,7 +50,7 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         facts,
         policy,
         desired: Desired { check: policy.check.clone(), ..Desired::default() },
-        taken: TakenPorts::default(),
+        taken: BTreeMap::new(),
         pools: BTreeMap::new(),
         asked_of_agents: 0,
     };
@@ -69,7 +63,9 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
-        planner.plan_service(service);
+        if let Err(refusal) = planner.plan_service(service) {
+            planner.refuse(service, refusal);
+        }
     }
     planner.plan_check_backends();
     planner.desired
@@ -79,7 +75,8 @@ struct Planner<'a> {
     facts: &'a Facts,
     policy: &'a PlanPolicy,
     desired: Desired,
-    taken: TakenPorts,
+    /// The ports that are taken, with the addresses and the owner of each.
+    taken: BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>,
     pools: BTreeMap<String, Servers>,
     asked_of_agents: usize,
 }
@@ -91,10 +88,6 @@ impl Planner<'_> {
         by_state.sort_by_key(|node| (node.out.as_ref().map(|(verdict, _)| *verdict), &node.name));
         let mut owners = BTreeMap::new();
         for node in by_state.into_iter().take(MAX_NODES) {
-            if node.chosen.is_some() && node.chosen().is_none() {
-                let text = "haproxy-address takes the Node's own addresses, comma-separated; it is ignored";
-                self.problem("annotation", &node.name, text);
-            }
             let Some(address) = node.address(self.policy.networks(), &[]) else {
                 self.problem("node-address", &node.name, "has no usable address");
                 continue;
@@ -105,22 +98,14 @@ impl Planner<'_> {
                 self.problem("same-address", &node.name, text);
                 continue;
             }
-            let (name, out, share) = (node.name.clone(), node.out.clone(), self.share(node));
-            let (is_labelled, is_out_by_label) = (node.is_labelled(), node.is_out_by_label);
-            self.desired.nodes.push(PlannedNode { name, address, out, is_labelled, is_out_by_label, share });
+            let (name, out, is_out_by_label) = (node.name.clone(), node.out.clone(), node.is_out_by_label);
+            let is_labelled = node.is_labelled();
+            self.desired.nodes.push(PlannedNode { name, address, out, is_labelled, is_out_by_label });
         }
         self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    fn share(&mut self, node: &ObservedNode) -> u16 {
-        let Some(text) = &node.weight else { return DEFAULT_WEIGHT };
-        text.parse().ok().filter(|share| *share <= 256).unwrap_or_else(|| {
-            self.problem("annotation", &node.name, "haproxy-weight takes a number from 0 to 256");
-            DEFAULT_WEIGHT
-        })
-    }
-
-    fn servers(&mut self, pool: &Pool) -> Servers {
+    fn servers(&mut self, pool: &Pool<'_>) -> Servers {
         let address =
             |node: &PlannedNode| pool.address(self.facts.nodes.get(&node.name)?, self.policy.networks());
         let servers = || Servers::of(&self.desired.nodes, address);
@@ -131,13 +116,7 @@ impl Planner<'_> {
         if self.policy.check.kind != CheckKind::Agent {
             return;
         }
-        let server = |node: &PlannedNode| {
-            let (name, address) = (node.name.clone(), node.address);
-            PlannedServer { name, address, weight: 1 }
-        };
-        let nodes = self.desired.nodes.iter();
-        let labelled = Arc::new(nodes.clone().filter(|node| node.is_labelled).map(server).collect());
-        let (all, check) = (Arc::new(nodes.map(server).collect()), self.agent_check(&[]));
+        let (Servers { all, labelled, .. }, check) = (self.servers(&Pool::default()), self.agent_check(&[]));
         for (name, comment, servers, check) in [
             (names::PASSING, PASSING_COMMENT, &all, last_resort::drained(&check)),
             (names::LABELLED, LABELLED_COMMENT, &labelled, last_resort::without_label(&check)),
@@ -145,9 +124,10 @@ impl Planner<'_> {
         ] {
             let tracks = |b: &Backend| matches!(&b.health, Health::Track(other, _) if other == name);
             if name == names::NODES || self.desired.backends.values().any(tracks) {
-                let backend =
-                    Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(servers));
-                self.desired.backends.insert(name.to_owned(), Backend { comment, ..backend });
+                let (node_port, health, servers) = (check.port, Health::Own(check), Arc::clone(servers));
+                let name = name.to_owned();
+                let backend = Backend { name, comment, is_sticky: false, health, node_port, servers };
+                self.desired.backends.insert(backend.name.clone(), backend);
             }
         }
     }
@@ -170,193 +150,256 @@ impl Planner<'_> {
     fn plan_forward(&mut self, forward: &Forward) {
         let listen = Listen { port: forward.port, addresses: self.policy.default_addresses() };
         let about = format!("forward {}", forward.name);
-        if let Err(owner) = self.taken.take(&listen, about.clone()) {
-            return self.problem(
-                "conflict",
-                &about,
-                format!("wants port {}, which {owner} has", listen.port),
-            );
+        if let Err(owner) = self.take(&listen, &about) {
+            let text = format!("wants port {}, which {owner} has", listen.port);
+            return self.problem("conflict", &about, text);
         }
         let health = match (forward.checks.as_slice(), self.policy.check.kind) {
             ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
             (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
         };
-        let pool = Pool::of_forward(forward);
-        let (name, servers) = (names::forward(&forward.name), self.servers(&pool).own);
-        let backend = Backend::new(name, Some(forward.node_port), health, servers);
-        self.publish((about, None), listen, None, backend, &pool);
+        let (name, pool) = (format!("nodegate_forward_{}", forward.name), Pool::of_forward(forward));
+        self.publish(about, listen, None, (name, forward.node_port, health, false), &pool);
     }
 
-    fn plan_service(&mut self, service: &ObservedService) {
+    fn plan_service(&mut self, service: &ObservedService) -> Result<(), Refusal> {
         if !is_object_name(&service.namespace) || !is_object_name(&service.name) {
-            return self.problem("name", "", "a Service has a name that no Service can have");
+            self.problem("name", "", "a Service has a name that no Service can have");
+            return Ok(());
         }
-        let pool = match check_selected(service, self.policy).and_then(|()| Pool::of(service)) {
-            Ok(pool) => pool,
-            Err(refusal) => return self.refuse(service, refusal),
-        };
-        let health = match service.local.then(|| self.local_health(service)) {
-            None => self.cluster_health(),
-            Some(Ok(health)) => health,
-            Some(Err(refusal)) => return self.refuse(service, refusal),
-        };
-        let before = self.desired.frontends.len();
+        ensure_selected(service, self.policy)?;
+        let key = service.key();
+        let health = if service.local { self.local_health(service)? } else { self.cluster_health() };
+        let (sources, unread) = sources(service);
+        if unread > 0 {
+            let text = format!("{unread} of its source ranges can't be read: they allow no client");
+            self.problem("source-ranges", &key, text);
+        }
+        if self.servers(&Pool::of(service)).own.is_empty() && !self.facts.nodes.is_empty() {
+            self.problem("no-nodes", &key, "no node has an address in its IP families");
+        }
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            if let Err(refusal) = self.service_port(service, port, &pool, health.clone()) {
+            if let Err(refusal) = self.plan_port(service, port, health.clone(), sources.clone()) {
                 self.refuse(service, refusal);
             }
         }
-        let published = self.desired.frontends.len() > before;
-        if published && self.servers(&pool).own.is_empty() && !self.facts.nodes.is_empty() {
-            let text =
-                "no node has an address in its IP families and the labels of haproxy-nodes, if it has any";
-            self.problem("no-nodes", &service.shown(), text);
-        }
+        Ok(())
     }
 
-    fn service_port(
+    fn plan_port(
         &mut self,
         service: &ObservedService,
-        port: &PortFacts,
-        pool: &Pool,
+        facts: &PortFacts,
         health: Health,
+        sources: Option<Vec<String>>,
     ) -> Result<(), Refusal> {
-        if port.protocol != "TCP" {
-            let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
-            return Err(("protocol", text));
+        let port = facts.port;
+        if facts.protocol != "TCP" {
+            return Err(("protocol", format!("port {port} is not TCP, which HAProxy does not forward")));
         }
-        if port.node_port == 0 {
+        if facts.node_port == 0 {
             // Only a Service of this type can leave it out.
             let why = if service.load_balancer { " (allocateLoadBalancerNodePorts: false)" } else { "" };
-            let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
+            let text = format!("port {port} has no nodePort{why}, and nodes are reached by no other");
             return Err(("node-port", text));
         }
-        let listen = sockets_of(service, port, self.policy)?;
+        let namespace = &service.namespace;
+        if !self.policy.may_open(namespace, port) {
+            let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
+            return Err(("not-allowed", text));
+        }
+        let listen = Listen { port, addresses: addresses(service, self.policy)? };
         if self.desired.frontends.len() >= MAX_FRONTENDS {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
             return Err(("too-many", text));
         }
-        self.taken.take(&listen, service.shown()).map_err(|owner| {
-            let text = match (service.created, listen.port) {
-                (DELETING, port) => format!("is being deleted, so {owner} has its port {port}"),
-                (_, port) => format!("wants port {port}, which {owner} has had for longer"),
+        let refused = |owner| {
+            let text = match service.created {
+                DELETING => format!("is being deleted, so {owner} has its port {port}"),
+                _ => format!("wants port {port}, which {owner} has had for longer"),
             };
             ("conflict", text)
-        })?;
-        let mode = self.setting::<Mode>(service, port, "mode").unwrap_or_default();
-        let name = names::backend(&service.namespace, &service.name, port.port);
-        let servers = self.servers(pool).own;
-        let backend = Backend {
-            mode,
-            balance: self.balance(service, port, mode),
-            send_proxy: self.setting::<SendProxy>(service, port, "send-proxy").unwrap_or_default(),
-            ..Backend::new(name, Some(port.node_port), health, servers)
         };
-        let (sources, unread) = sources(service);
-        if unread > 0 {
-            let text = format!("{unread} of its source ranges can't be read: they allow no client");
-            self.problem("source-ranges", &service.shown(), text);
+        self.take(&listen, &service.key()).map_err(refused)?;
+        let name = format!("nodegate_{namespace}_{}_{port}", service.name);
+        let backend = (name, facts.node_port, health, service.sticky);
+        self.publish(service.key(), listen, sources, backend, &Pool::of(service));
+        Ok(())
+    }
+
+    /// Gives an owner the sockets that it asks for. The error names the owner of one of them.
+    fn take(&mut self, listen: &Listen, owner: &str) -> Result<(), String> {
+        let meets = |theirs: &[IpAddr]| {
+            listen.addresses.iter().any(|one| theirs.iter().any(|two| overlap(*one, *two)))
+        };
+        let owners = self.taken.entry(listen.port).or_default();
+        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
+            return Err(owner.clone());
         }
-        let owner = (service.shown(), Some((service.key(), port.port)));
-        self.publish(owner, listen, sources, backend, pool);
+        owners.push((listen.addresses.clone(), owner.to_owned()));
         Ok(())
     }
 
     fn publish(
         &mut self,
-        (about, service): (String, Option<(ServiceKey, u16)>),
+        about: String,
         listen: Listen,
         sources: Option<Vec<String>>,
-        backend: Backend,
-        pool: &Pool,
+        (name, node_port, health, is_sticky): (String, u16, Health, bool),
+        pool: &Pool<'_>,
     ) {
-        let last_resort = last_resort::of(&backend, &self.servers(pool), &pool.name(), self.policy);
-        let frontend = Frontend {
-            about,
-            service,
-            backend: backend.name.clone(),
-            listen,
-            sources,
-            last_resort: last_resort.iter().map(|backend| backend.name.clone()).collect(),
-        };
+        let servers = self.servers(pool);
+        let (own, node_port) = (servers.own.clone(), Some(node_port));
+        let backend = Backend { name, comment: "", is_sticky, health, node_port, servers: own };
+        let last_resorts = last_resort::of(&backend, &servers, &pool.name());
+        let last_resort = last_resorts.iter().map(|backend| backend.name.clone()).collect();
+        let frontend = Frontend { about, backend: backend.name.clone(), listen, sources, last_resort };
         self.desired.frontends.insert(backend.name.clone(), frontend);
-        for backend in std::iter::once(backend).chain(last_resort) {
+        for backend in std::iter::once(backend).chain(last_resorts) {
             self.desired.backends.entry(backend.name.clone()).or_insert(backend);
         }
-    }
-
-    /// Returns the balancing algorithm. With session affinity, a hash of the client's address keeps a client
-    /// at its node, over reloads and on every balancer of a pair, and unlike a table sends none to a drained
-    /// node.
-    fn balance(&mut self, service: &ObservedService, port: &PortFacts, mode: Mode) -> Balance {
-        let default = if service.sticky { Balance::Source } else { Balance::default() };
-        let balance = self.setting::<Balance>(service, port, "balance").unwrap_or(default);
-        if balance == Balance::Uri && mode == Mode::Tcp {
-            self.problem("annotation", &service.shown(), "balance uri needs mode http");
-            return Balance::default();
-        }
-        balance
     }
 
     /// Returns the health of a Service whose traffic stays on the node: kube-proxy or the agents know the
     /// endpoints.
     fn local_health(&mut self, service: &ObservedService) -> Result<Health, Refusal> {
-        let asks = service.annotations.get("local-check").map(|text| text.trim());
-        let refusal = match asks {
-            None => None,
-            Some("agent") if self.asked_of_agents < MAX_AGENT_SERVICES => {
-                self.asked_of_agents += 1;
-                // With this query, a drain reaches this check, too, and nodegate knows which probers have acknowledged it.
-                let path = format!("{AGENT_SERVICES}{}?drain=503", service.shown());
-                return Ok(Health::Own(Check { port: Some(self.policy.check.port), path: Some(path) }));
-            }
-            Some("agent") => Some((
-                "local-check",
-                "the agents already watch as many Services as they can, all of them older",
-            )),
-            Some(_) => Some(("annotation", "the only accepted value is \"agent\"")),
-        };
-        let Some(port) = service.health_port else {
-            let text = "externalTrafficPolicy is Local, and there is no healthCheckNodePort (type NodePort has none): \
-                        set nodegate.io/haproxy-local-check: agent, and --watch-service of the agents";
-            return Err(refusal.map_or(("local-check", text.to_owned()), |(kind, why)| {
-                (kind, format!("haproxy-local-check: {why}; there is no healthCheckNodePort to ask"))
-            }));
-        };
-        if let Some((kind, why)) = refusal {
-            let text = format!("haproxy-local-check: {why}; kube-proxy is asked");
-            self.problem(kind, &service.shown(), text);
+        let asks = service.asks_agents;
+        if asks && self.asked_of_agents < MAX_AGENT_SERVICES {
+            self.asked_of_agents += 1;
+            // With this query, a drain reaches this check, too, and nodegate knows which probers have acknowledged it.
+            let path = format!("{AGENT_SERVICES}{}?drain=503", service.key());
+            return Ok(Health::Own(Check { port: Some(self.policy.check.port), path: Some(path) }));
         }
-        Ok(Health::Own(Check { port: Some(port), path: Some(KUBE_PROXY_PATH.to_owned()) }))
-    }
-
-    /// Returns a setting from an annotation. A wrong value is a problem, and is treated as unset.
-    fn setting<T: ValueEnum>(
-        &mut self,
-        service: &ObservedService,
-        port: &PortFacts,
-        name: &str,
-    ) -> Option<T> {
-        for_port(service.annotations.get(name)?, port, parse_word).unwrap_or_else(|error| {
-            let text = format!("haproxy-{name}: {error}; the default is used");
-            self.problem("annotation", &service.shown(), text);
-            None
-        })
+        let beyond =
+            "haproxy-local-check: the agents already watch as many Services as they can, all of them older";
+        if service.health_port.is_none() {
+            let why = if asks { beyond } else { NO_HEALTH_PORT };
+            return Err(("local-check", why.to_owned()));
+        }
+        if asks {
+            self.problem("local-check", &service.key(), format!("{beyond}; kube-proxy is asked"));
+        }
+        Ok(Health::Own(Check { port: service.health_port, path: Some(KUBE_PROXY_PATH.to_owned()) }))
     }
 
     fn refuse(&mut self, service: &ObservedService, (kind, text): Refusal) {
-        self.add(service.shown(), kind, text, true);
+        self.add(Problem { about: service.key(), kind, text, unpublished: true });
     }
 
     fn problem(&mut self, kind: &'static str, about: &str, text: impl Into<String>) {
-        self.add(about.chars().take(253).collect(), kind, text.into(), false);
+        let about = about.chars().take(253).collect();
+        self.add(Problem { about, kind, text: text.into(), unpublished: false });
     }
 
-    fn add(&mut self, about: String, kind: &'static str, text: String, unpublished: bool) {
+    fn add(&mut self, problem: Problem) {
         if self.desired.problems.len() < MAX_PROBLEMS {
-            self.desired.problems.insert(Problem { about, kind, text, unpublished });
+            self.desired.problems.insert(problem);
+        }
+    }
+}
+
+/// Checks that a Service is to be published. The error is the reason against it.
+fn ensure_selected(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
+    let why_not = match (&service.class, &policy.load_balancer_class) {
+        _ if service.publish == Some(false) => "its nodegate.io/haproxy-publish is not true".to_owned(),
+        (Some(theirs), ours) if ours.as_ref() != Some(theirs) => {
+            format!("its loadBalancerClass is {theirs}, another controller's")
+        }
+        (None, Some(ours)) if service.load_balancer => {
+            format!("it has no loadBalancerClass, and --load-balancer-class is {ours}")
+        }
+        _ if service.load_balancer || service.publish.is_some() => return Ok(()),
+        _ => "it is of type NodePort and has no nodegate.io/haproxy-publish: true".to_owned(),
+    };
+    Err((INTENDED, why_not))
+}
+
+/// Returns the source ranges as HAProxy writes them, or `None` for all, and the number of those that can't be
+/// parsed or exceed the limit; these allow no client.
+fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize) {
+    if service.source_ranges.is_empty() {
+        return (None, 0);
+    }
+    let range = |text: &String| Some(text.trim().parse::<IpNet>().ok()?.to_string());
+    let read: Vec<String> = service.source_ranges.iter().filter_map(range).take(MAX_RANGES).collect();
+    let unread = service.source_ranges.len() - read.len();
+    (Some(read), unread)
+}
+
+/// Returns the addresses that a Service asks for. Without `--bind` there is nothing to choose from.
+fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, Refusal> {
+    let asked = service.address.as_deref().map_or("", str::trim);
+    if asked.is_empty() || policy.bound().iter().all(IpAddr::is_unspecified) {
+        return Ok(policy.default_addresses());
+    }
+    let address = asked.parse::<IpAddr>().ok().filter(|asked| policy.bound().contains(asked));
+    address.map(|address| vec![address]).ok_or_else(|| {
+        let asked = sanitize_short(asked, 100);
+        ("address", format!("asks for the address {asked:?}, which --bind does not have"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_program::List;
+
+    #[test]
+    fn type_class_and_annotation_decide() {
+        let (none, ours) = (PlanPolicy::default(), Some("example.com/haproxy".to_owned()));
+        let ours = PlanPolicy { load_balancer_class: ours, ..PlanPolicy::default() };
+        for (publish, load_balancer, class, policy, published) in [
+            (None, true, None, &none, true),
+            (None, false, None, &none, false),
+            (Some(true), false, None, &none, true),
+            (Some(false), true, None, &none, false),
+            (None, true, Some("other"), &none, false),
+            (None, true, Some("other"), &ours, false),
+            (None, true, None, &ours, false),
+            (None, true, Some("example.com/haproxy"), &ours, true),
+            // A Service of type NodePort can't have a class.
+            (Some(true), false, None, &ours, true),
+        ] {
+            let class = class.map(str::to_owned);
+            let service = ObservedService { load_balancer, class, publish, ..ObservedService::default() };
+            assert_eq!(ensure_selected(&service, policy).is_ok(), published, "{service:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_range_allows_no_client() {
+        for (ranges, read, unread) in [
+            (&[][..], None, 0),
+            (&["10.0.0.0/8", " fd00::/8"], Some("10.0.0.0/8 fd00::/8"), 0),
+            (&["10.0.0.0/8 0.0.0.0/0", "10.0.0.1", "10.0.0.0/33"], Some(""), 3),
+            (&["0.0.0.0/0"], Some("0.0.0.0/0"), 0),
+        ] {
+            let source_ranges = ranges.iter().map(|range: &&str| range.to_string()).collect();
+            let (sources, wrong) = sources(&ObservedService { source_ranges, ..ObservedService::default() });
+            assert_eq!((sources.map(|all| all.join(" ")).as_deref(), wrong), (read, unread));
+        }
+    }
+
+    #[test]
+    fn a_service_chooses_an_address_of_bind_or_is_not_published() {
+        let bind = List::of("")("10.0.0.5,10.0.0.6,fd00::6").ok();
+        let policy = PlanPolicy { bind, ..PlanPolicy::default() };
+        for (address, expected) in [
+            (None, Some(&["10.0.0.5", "fd00::6"][..])),
+            (Some(" 10.0.0.6"), Some(&["10.0.0.6"])),
+            (Some("fd00::6"), Some(&["fd00::6"])),
+            (Some(""), Some(&["10.0.0.5", "fd00::6"])),
+            (Some("10.0.0.7"), None),
+            (Some("web\nbind :22"), None),
+        ] {
+            let ips = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+            let service =
+                ObservedService { address: address.map(str::to_owned), ..ObservedService::default() };
+            assert_eq!(addresses(&service, &policy).ok(), expected.map(ips), "{address:?}");
+            let everywhere = addresses(&service, &PlanPolicy::default()).ok();
+            assert_eq!(everywhere, Some(ips(&["::"])), "without --bind it does not count");
         }
     }
 }

@@ -1,24 +1,27 @@
 //! The operator's settings for the plan.
 
-use crate::plan::annotation::parse_word;
-use crate::plan::values::{CheckPolicy, DEFAULT_CHECK, Forward, NamedAddress, PortGrant, check, class};
-use clap::ValueEnum;
 use ipnet::IpNet;
-use nodegate_program::{List, number};
-use nodegate_readiness::MaxDrained;
+use nodegate_program::{HTTP_PORT, List, choice, duration, is_object_name, number};
+use nodegate_readiness::{BadValue, LabelSelector, MaxDrained};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
 
-/// The nodes that serve when none is Ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LastResort {
-    /// The nodes that pass their check, first those that only their label takes out, then drained ones. If none does,
-    /// any node.
-    #[default]
-    All,
-    /// The nodes that pass their check, in the same order.
-    Drained,
-    None,
-}
+/// The maximum number of namespaces. Each has its own watch.
+const MAX_NAMESPACES: usize = 32;
+/// The range of the check's interval: shorter would load the nodes, longer would test outdated states.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
+/// The range of timeouts, which is HAProxy's.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24 * 24);
+const TIMEOUTS: &str =
+    "connect, client, server, check, http-request, http-keep-alive, queue, tunnel, client-fin, server-fin";
+pub(crate) const DEFAULT_TIMEOUTS: &str =
+    "connect=3s,client=1h,server=1h,check=5s,http-request=10s,http-keep-alive=1m";
+pub(crate) type Timeouts = BTreeMap<String, String>;
+
+const DEFAULT_CHECK: &str = "agent:port=25001,interval=1s";
 
 /// The rules of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -28,12 +31,11 @@ pub(crate) struct PlanPolicy {
     #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
     pub(crate) load_balancer_class: Option<String>,
 
-    /// Addresses of the frontends; empty means all of both families. A Service picks one by its name (web=10.0.0.100)
-    /// or number, with spec.loadBalancerIP or nodegate.io/haproxy-bind; the others get those without a name, or
-    /// the first if all have one
-    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "[NAME=]IPS")]
-    #[arg(value_parser = List::<NamedAddress>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
-    pub(crate) bind: Option<List<NamedAddress>>,
+    /// Addresses of the frontends; empty means all of both families. A Service picks one with spec.loadBalancerIP or
+    /// nodegate.io/haproxy-bind; the others get the first of each family
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "IPS")]
+    #[arg(value_parser = List::<IpAddr>::of("IP addresses of this machine, e.g. 10.0.0.5,10.0.0.100"))]
+    pub(crate) bind: Option<List<IpAddr>>,
 
     /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all
     #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
@@ -68,12 +70,6 @@ pub(crate) struct PlanPolicy {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_NETWORKS", value_name = "LIST")]
     #[arg(value_parser = List::<IpNet>::of("networks, e.g. 10.0.0.0/8,fd00::/8"))]
     pub(crate) node_networks: Option<List<IpNet>>,
-
-    /// Nodes that serve when none is Ready. all: those that pass their check and are out by the exclusion label
-    /// alone, else drained ones, and if none passes any; drained: without the last step; none: connections are refused
-    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none")]
-    #[arg(default_value = "all", value_parser = parse_word::<LastResort>)]
-    pub(crate) last_resort: LastResort,
 }
 
 impl PlanPolicy {
@@ -84,27 +80,16 @@ impl PlanPolicy {
         self.ports.as_ref().is_none_or(|List(all)| all.is_empty() || all.iter().any(grants))
     }
 
-    /// Returns the addresses of frontends that choose none: those without a name, else the first name's, else
-    /// all.
+    /// Returns the addresses of frontends that choose none: the first of each family, or all.
     pub(crate) fn default_addresses(&self) -> Vec<IpAddr> {
-        let name = self.bound().map(|(name, _)| name).min_by_key(|name| !name.is_empty());
-        name.map_or_else(|| vec![Ipv6Addr::UNSPECIFIED.into()], |name| self.named(name))
+        let first = |is_ipv6| self.bound().iter().copied().find(|ip| ip.is_ipv6() == is_ipv6);
+        let firsts: Vec<IpAddr> = [false, true].into_iter().filter_map(first).collect();
+        if firsts.is_empty() { vec![Ipv6Addr::UNSPECIFIED.into()] } else { firsts }
     }
 
-    pub(crate) fn named(&self, name: &str) -> Vec<IpAddr> {
-        let mut all = Vec::new();
-        for (_, address) in self.bound().filter(|(other, _)| *other == name) {
-            if !all.contains(&address) {
-                all.push(address);
-            }
-        }
-        all
-    }
-
-    /// Returns the addresses of `--bind`, each with its name, which may be empty.
-    pub(crate) fn bound(&self) -> impl Iterator<Item = (&str, IpAddr)> {
-        let all = self.bind.iter().flat_map(|List(all)| all);
-        all.map(|NamedAddress(name, address)| (name.as_str(), *address))
+    /// Returns the addresses of `--bind`.
+    pub(crate) fn bound(&self) -> &[IpAddr] {
+        self.bind.as_ref().map_or(&[], |List(all)| all)
     }
 
     pub(crate) fn networks(&self) -> &[IpNet] {
@@ -112,7 +97,200 @@ impl PlanPolicy {
     }
 
     /// Returns true if `gone` of `all` objects may vanish at once.
-    pub(crate) fn may_vanish(&self, gone: usize, all: usize) -> bool {
+    pub(crate) fn within_removal_limit(&self, gone: usize, all: usize) -> bool {
         gone * 100 <= all * usize::from(self.max_removal)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CheckKind {
+    #[default]
+    Agent,
+    Tcp,
+    /// No check: only the watch takes a node out.
+    None,
+}
+
+/// The check of the nodes (`--check`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckPolicy {
+    pub(crate) kind: CheckKind,
+    pub(crate) port: u16,
+    pub(crate) interval: Duration,
+}
+
+impl Default for CheckPolicy {
+    fn default() -> Self {
+        let (kind, interval) = (CheckKind::default(), Duration::from_secs(1));
+        Self { kind, port: HTTP_PORT, interval }
+    }
+}
+
+fn check(value: &str) -> Result<CheckPolicy, String> {
+    const TAKES: &str =
+        "takes agent, tcp or none, and perhaps port and interval, e.g. agent:port=25001,interval=1s";
+    const KINDS: &[(&str, CheckKind)] =
+        &[("agent", CheckKind::Agent), ("tcp", CheckKind::Tcp), ("none", CheckKind::None)];
+    let (kind, keys) = value.split_once(':').unwrap_or((value, ""));
+    let kind = choice(KINDS)(kind).map_err(|_| TAKES)?;
+    let mut check = CheckPolicy { kind, ..CheckPolicy::default() };
+    for part in keys.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').ok_or(TAKES)?;
+        match key {
+            "port" => check.port = number(1..=u16::MAX, TAKES)(value)?,
+            "interval" => check.interval = duration(INTERVAL)(value)?,
+            _ => return Err(TAKES.to_owned()),
+        }
+    }
+    Ok(check)
+}
+
+fn name(text: &str) -> Result<String, ()> {
+    if is_object_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
+}
+
+fn port(text: &str) -> Result<u16, ()> {
+    text.parse().ok().filter(|port| *port != 0).ok_or(())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortGrant(String, RangeInclusive<u16>);
+
+impl FromStr for PortGrant {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (namespace, ports) = text.split_once('=').ok_or(())?;
+        let namespace = if namespace == "*" { namespace.to_owned() } else { name(namespace)? };
+        let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
+        let range = port(low)?..=port(high)?;
+        if range.is_empty() { Err(()) } else { Ok(Self(namespace, range)) }
+    }
+}
+
+pub(crate) fn timeouts(value: &str) -> Result<Timeouts, String> {
+    let takes =
+        || format!("takes timeouts from 1ms to 24days, e.g. connect=3s,client=1h; there are {TIMEOUTS}");
+    let mut all = Timeouts::new();
+    let given = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    for part in DEFAULT_TIMEOUTS.split(',').chain(given) {
+        let (name, time) = part.split_once('=').ok_or_else(takes)?;
+        let time = duration(TIMEOUT)(time).map_err(|_| takes())?;
+        if !TIMEOUTS.split(", ").any(|known| known == name) {
+            return Err(takes());
+        }
+        all.insert(name.to_owned(), format!("{}ms", time.as_millis()));
+    }
+    Ok(all)
+}
+
+fn class(value: &str) -> Result<String, &'static str> {
+    let is_class = value.split('/').all(|part| is_object_name(&part.to_ascii_lowercase()));
+    if is_class { Ok(value.to_owned()) } else { Err("takes a loadBalancerClass, e.g. example.com/haproxy") }
+}
+
+pub(crate) fn field_manager(value: &str) -> Result<String, &'static str> {
+    name(value).map_err(|()| "takes a name, e.g. nodegate-haproxy")
+}
+
+pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {
+    let names = List::<String>::of("namespaces")(value)?;
+    let are_right = names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES;
+    are_right.then_some(names).ok_or_else(|| format!("takes at most {MAX_NAMESPACES} names of namespaces"))
+}
+
+/// A port of HAProxy that leads to a port of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) node_port: u16,
+    /// The labels of the nodes. `None` for all nodes.
+    pub(crate) nodes: Option<LabelSelector>,
+    /// The names of the checks that the agents are asked for. Empty for the agents' own.
+    pub(crate) checks: Vec<String>,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const TAKES: &str = "takes NAME=PORT:NODEPORT[@SELECTOR][?CHECKS], e.g. \
+            https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936";
+        let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
+        let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
+        let (ports, nodes) = match rest.split_once('@') {
+            Some((ports, nodes)) => {
+                (ports, Some(nodes.parse().map_err(|error: BadValue| error.to_string())?))
+            }
+            None => (rest, None),
+        };
+        let (from, to) = ports.split_once(':').ok_or(TAKES)?;
+        let checks: Vec<String> =
+            checks.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let is_check = |name: &String| {
+            name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b':' | b'/' | b'.'))
+        };
+        if !is_object_name(name) || name.contains('.') || name.len() > 63 || !checks.iter().all(is_check) {
+            return Err(TAKES.to_owned());
+        }
+        let [port, node_port] = [from, to].map(|text| port(text.trim()).map_err(|()| TAKES));
+        Ok(Self { name: name.to_owned(), port: port?, node_port: node_port?, nodes, checks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_opens_the_ports_that_it_is_granted() {
+        let ports = List::of("")("shop=443,shop=8000-8099,*=30000-32767").ok();
+        let granted = PlanPolicy { ports, ..PlanPolicy::default() };
+        for (namespace, port, opens) in [
+            ("shop", 443, true),
+            ("shop", 8099, true),
+            ("shop", 30000, true),
+            ("shop", 22, false),
+            ("web", 443, false),
+            ("web", 32767, true),
+        ] {
+            assert_eq!(granted.may_open(namespace, port), opens, "{namespace} {port}");
+            assert!(PlanPolicy::default().may_open(namespace, port), "without --ports all may be opened");
+        }
+        for bad in ["", "shop", "shop=", "shop=0", "shop=9-8", "shop=1-70000", "a_b=1", "=1"] {
+            assert!(bad.parse::<PortGrant>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_check_and_timeouts_replace_what_they_name() {
+        let default = CheckPolicy::default();
+        assert_eq!((check("agent"), check(DEFAULT_CHECK)), (Ok(default.clone()), Ok(default)));
+        let tcp = check("tcp:interval=250ms").unwrap();
+        assert_eq!((tcp.kind, tcp.interval), (CheckKind::Tcp, Duration::from_millis(250)));
+        for bad in ["", "http", "agent:port=0", "agent:port", "tcp:interval=1ms", "agent:rise=1"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        let all = timeouts("client=2h,tunnel=90s").unwrap();
+        let named = ["client", "tunnel", "connect"].map(|name| &*all[name]);
+        assert_eq!((named, all.len()), (["7200000ms", "90000ms", "3000ms"], 7));
+        for bad in ["client", "client=0s", "other=1s", "client=1h\nbind"] {
+            assert!(timeouts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_forward_has_ports_and_perhaps_nodes_and_checks() {
+        let plain: Forward = "https=443:8443".parse().unwrap();
+        assert_eq!((plain.port, plain.node_port, plain.nodes, plain.checks.len()), (443, 8443, None, 0));
+        let full: Forward = "http=80:80@role in (a, b),!c?node_ready,http:nginx".parse().unwrap();
+        assert_eq!(full.nodes.map(|nodes| nodes.to_string()).as_deref(), Some("role in (a, b),!c"));
+        assert_eq!(full.checks, ["node_ready", "http:nginx"]);
+        for bad in
+            ["", "a", "a=1", "a=0:1", "a=1:70000", "A=1:1", "a.b=1:1", "a=1:1@", "a=1:1?x y", "a=1:1?x\nbind"]
+        {
+            assert!(bad.parse::<Forward>().is_err(), "{bad:?}");
+        }
     }
 }

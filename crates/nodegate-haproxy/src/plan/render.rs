@@ -4,13 +4,12 @@
 // it. The last one is an empty backend named by a hash of the whole file without the weights of servers: a process that
 // has it runs this file, but perhaps with other weights.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy, word_of};
 use crate::plan::desired::{Backend, Check, Desired, Frontend, Health, PlannedServer};
 use crate::plan::names;
+use crate::plan::policy::{CheckPolicy, Timeouts};
 use crate::plan::template::Template;
-use crate::plan::values::{CheckPolicy, Timeouts};
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The line between the operator's part and the generated one.
@@ -68,8 +67,7 @@ fn without_weights(text: &str) -> String {
 }
 
 pub(crate) fn hash_of(file: &[u8]) -> Option<String> {
-    let end = file.get(file.len().saturating_sub(200)..)?;
-    let end = String::from_utf8_lossy(end);
+    let end = String::from_utf8_lossy(file.get(file.len().saturating_sub(200)..)?);
     let line = end.lines().last()?.strip_prefix("backend nodegate_")?;
     let hash = line.strip_suffix(" from nodegate")?;
     let is_hash = hash.len() == 32 && hash.bytes().all(|c| c.is_ascii_hexdigit());
@@ -90,12 +88,12 @@ fn write_sections(
     config: &Path,
 ) -> std::fmt::Result {
     writeln!(text, "{MARKER}\nglobal")?;
-    for (keyword, value) in GLOBALS.iter().filter(|(keyword, _)| !template.has_global(keyword, |_| true)) {
+    for (keyword, value) in GLOBALS.iter().filter(|(keyword, _)| !template.has_global(keyword)) {
         writeln!(text, "  {keyword}{value}")?;
     }
     writeln!(text, "\ndefaults {}\n  mode tcp\n  option redispatch\n  retries 3", names::DEFAULTS)?;
     // HAProxy warns of a log format without an address for logs.
-    let logs = template.has_global("log", |rest| rest.first().is_some_and(|word| word != "global"));
+    let logs = template.has_global("log");
     if logs {
         writeln!(text, "  log global\n  option dontlognull")?;
     }
@@ -126,14 +124,12 @@ fn section(text: &mut String, kind: &str, name: &str) -> std::fmt::Result {
 }
 
 fn write_frontend(text: &mut String, frontend: &Frontend, backend: &Backend, logs: bool) -> std::fmt::Result {
-    let Backend { name, mode, node_port, .. } = backend;
+    let Backend { name, node_port, .. } = backend;
     writeln!(text, "\n# {}", frontend.about)?;
-    section(text, "frontend", &names::frontend(name))?;
-    if *mode == Mode::Http {
-        writeln!(text, "  mode http")?;
-    }
+    // HAProxy 3.3 and later refuse a frontend with the name of a backend.
+    section(text, "frontend", &format!("{name}_frontend"))?;
     if logs {
-        writeln!(text, "  option {}log", word_of(mode))?;
+        writeln!(text, "  option tcplog")?;
     }
     for bind in frontend.listen.binds() {
         writeln!(text, "  bind {bind}")?;
@@ -150,11 +146,8 @@ fn write_frontend(text: &mut String, frontend: &Frontend, backend: &Backend, log
         let last_resort = "txn.nodegate_last_resort";
         writeln!(text, "  tcp-request content set-var({last_resort}) bool(true) if {{ {usable} eq 0 }}")?;
         let is_set = format!("{{ var({last_resort}) -m bool }}");
-        writeln!(
-            text,
-            "  tcp-request content set-dst-port int({}) if {is_set}",
-            node_port.unwrap_or_default()
-        )?;
+        let port = node_port.unwrap_or_default();
+        writeln!(text, "  tcp-request content set-dst-port int({port}) if {is_set}")?;
         // HAProxy warns of these rules behind a use_backend.
         let usable: Result<Vec<_>, _> = others.iter().map(|name| write_usable(text, name)).collect();
         for (name, usable) in others.iter().zip(usable?) {
@@ -182,13 +175,10 @@ fn write_backend(
     let comment = if backend.comment.is_empty() { String::new() } else { format!("# {}\n", backend.comment) };
     write!(text, "\n{comment}")?;
     section(text, "backend", &backend.name)?;
-    if backend.mode == Mode::Http {
-        writeln!(text, "  mode http")?;
-    }
-    writeln!(text, "  balance {}", word_of(&backend.balance))?;
-    if matches!(backend.balance, Balance::Source | Balance::Uri) {
-        writeln!(text, "  hash-type consistent")?;
-    }
+    // A hash of the client's address keeps a client at its node, over reloads and on every balancer of a pair, and unlike
+    // a table sends none to a drained node.
+    let balance = if backend.is_sticky { "source\n  hash-type consistent" } else { "roundrobin" };
+    writeln!(text, "  balance {balance}")?;
     if let Some(path) = backend.check().and_then(|check| check.path.as_ref()) {
         writeln!(text, "  option httpchk GET {path}")?;
         // HAProxy lets a server track only one that is asked in the same way.
@@ -196,28 +186,22 @@ fn write_backend(
             writeln!(text, "  http-check disable-on-404")?;
         }
     }
-    match backend.own_check() {
-        Some(_) => {
-            writeln!(text, "  id {}", names::id(index))?;
-            writeln!(text, "  load-server-state-from-file local")?;
-            writeln!(text, "  server-state-file-name {}", states.display())?;
-        }
-        None => writeln!(text, "  load-server-state-from-file none")?,
+    if backend.own_check().is_some() {
+        writeln!(text, "  id {}\n  load-server-state-from-file local", names::id(index))?;
+        writeln!(text, "  server-state-file-name {}", states.display())?;
+    } else {
+        writeln!(text, "  load-server-state-from-file none")?;
     }
-    let proxy = match backend.send_proxy {
-        SendProxy::Off => "",
-        SendProxy::V1 => " send-proxy",
-        SendProxy::V2 => " send-proxy-v2",
-    };
-    for server in backend.servers.iter() {
-        let PlannedServer { name, address, weight } = server;
-        write!(text, "  server {name} {}{WEIGHT}{weight}{proxy}", socket(*address, backend.node_port))?;
-        match &backend.health {
-            Health::Track(other, _) => write!(text, " track {other}/{name}")?,
-            Health::Own(check) => write!(text, "{}", check_words(check, backend, policy))?,
-            Health::Unchecked => {}
-        }
-        writeln!(text)?;
+    for PlannedServer { name, address, weight } in backend.servers.iter() {
+        let health = match &backend.health {
+            Health::Track(other, _) => format!(" track {other}/{name}"),
+            Health::Own(check) => check_words(check, backend, policy),
+            Health::Unchecked => String::new(),
+        };
+        let socket = SocketAddr::new(*address, backend.node_port.unwrap_or_default()).to_string();
+        // Without a port, the frontend sets it.
+        let socket = socket.strip_suffix(":0").unwrap_or(&socket);
+        writeln!(text, "  server {name} {socket}{WEIGHT}{weight}{health}")?;
     }
     Ok(())
 }
@@ -225,18 +209,7 @@ fn write_backend(
 fn check_words(check: &Check, backend: &Backend, policy: &CheckPolicy) -> String {
     let port = check.port.filter(|port| Some(*port) != backend.node_port);
     let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
-    let is_proxied = backend.send_proxy != SendProxy::Off && check.port.is_none();
-    let proxy = if is_proxied { " check-send-proxy" } else { "" };
-    let CheckPolicy { interval, rise, fall, .. } = policy;
-    format!(" check{port}{proxy} inter {} rise {rise} fall {fall}", interval.as_millis())
-}
-
-fn socket(address: IpAddr, port: Option<u16>) -> String {
-    match (address, port) {
-        (_, Some(port)) => SocketAddr::new(address, port).to_string(),
-        (IpAddr::V6(address), None) => format!("[{address}]"),
-        (IpAddr::V4(address), None) => address.to_string(),
-    }
+    format!(" check{port} inter {} rise 1 fall 2", policy.interval.as_millis())
 }
 
 #[cfg(test)]

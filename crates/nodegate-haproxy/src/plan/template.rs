@@ -1,18 +1,14 @@
 //! The operator's part of the file, as far as the generated part depends on it.
 
-use crate::plan::listen::{Listen, overlap};
+use crate::plan::desired::{Listen, overlap};
 use crate::plan::names;
 use shlex::Shlex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
 /// The keywords that begin a section.
 const SECTIONS: &str = "global defaults frontend backend listen peers resolvers mailers userlist program http-errors ring \
     log-forward log-profile cache fcgi-app crt-store traces acme";
-
-/// Words of a line by which HAProxy may have a socket that a plain one can't have, or the reverse.
-const SPECIAL: [&str; 3] = ["interface", "namespace", "transparent"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Template {
@@ -20,34 +16,24 @@ pub(crate) struct Template {
     lines: Vec<Line>,
 }
 
-/// A socket that a configuration listens on.
+/// The sockets that a word of a configuration listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Socket {
-    Tcp {
-        ip: IpAddr,
-        ports: RangeInclusive<u16>,
-        /// True if a plain socket shows whether HAProxy can have this one.
-        is_plain: bool,
-    },
-    Unix(PathBuf),
+pub(crate) struct Socket {
+    ip: IpAddr,
+    ports: RangeInclusive<u16>,
 }
 
 impl Socket {
-    /// Returns true if it prevents a socket on one of these addresses.
-    pub(crate) fn meets(&self, port: u16, addresses: &[IpAddr]) -> bool {
-        match self {
-            Self::Tcp { ip, ports, .. } => {
-                ports.contains(&port) && addresses.iter().any(|other| overlap(*ip, *other))
-            }
-            Self::Unix(_) => false,
-        }
+    /// Returns true if it prevents a socket on this address.
+    pub(crate) fn meets(&self, port: u16, address: IpAddr) -> bool {
+        self.ports.contains(&port) && overlap(self.ip, address)
     }
 }
 
 /// Returns the sockets of a configuration.
 pub(crate) fn sockets(configuration: &[u8]) -> Vec<Socket> {
-    let text = String::from_utf8_lossy(configuration);
-    lines(&text).flat_map(|line| line.sockets()).collect()
+    let all: Vec<Line> = lines(&String::from_utf8_lossy(configuration)).collect();
+    all.iter().flat_map(Line::sockets).collect()
 }
 
 fn lines(text: &str) -> impl Iterator<Item = Line> {
@@ -80,20 +66,16 @@ impl Template {
     }
 
     fn refusal(&self) -> Option<String> {
-        let starts = |line: &Line, with: &[&str]| {
-            line.words.iter().zip(with).filter(|(a, b)| a == b).count() == with.len()
-        };
-        if self.lines.iter().any(|line| starts(line, &["defaults", names::DEFAULTS])) {
-            return Some(
-                "it has a \"defaults nodegate\", which the generated part has; give yours another name"
-                    .to_owned(),
-            );
+        let is_ours =
+            |line: &Line| line.words.get(..2).is_some_and(|words| words == ["defaults", names::DEFAULTS]);
+        if self.lines.iter().any(is_ours) {
+            let why = "it has a \"defaults nodegate\", which the generated part has; give yours another name";
+            return Some(why.to_owned());
         }
-        if self.has_global("zero-warning", |_| true) {
-            return Some(
-                "it has zero-warning, and HAProxy warns of servers that a reload takes out; leave it out"
-                    .to_owned(),
-            );
+        if self.has_global("zero-warning") {
+            let why =
+                "it has zero-warning, and HAProxy warns of servers that a reload takes out; leave it out";
+            return Some(why.to_owned());
         }
         let is_other = |c: char| !(c.is_ascii_alphanumeric() || "_-./:".contains(c));
         let named = self.lines.iter().flat_map(|line| &line.words).flat_map(|word| word.split(is_other));
@@ -102,53 +84,44 @@ impl Template {
         Some(format!("it has {named}, {why}"))
     }
 
-    /// Returns true if a `global` section has the keyword, and what follows it is as required.
-    pub(crate) fn has_global(&self, keyword: &str, fits: impl Fn(&[String]) -> bool) -> bool {
-        let of_global =
-            |line: &&Line| line.section == "global" && line.words.first().is_some_and(|word| word == keyword);
-        self.lines.iter().filter(of_global).any(|line| fits(line.words.get(1..).unwrap_or_default()))
-    }
-
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket> {
-        self.lines.iter().flat_map(Line::sockets)
+    /// Returns true if a `global` section has the keyword.
+    pub(crate) fn has_global(&self, keyword: &str) -> bool {
+        let has =
+            |line: &Line| line.section == "global" && line.words.first().is_some_and(|word| word == keyword);
+        self.lines.iter().any(has)
     }
 
     /// Returns true if the template listens on one of these sockets.
     pub(crate) fn listens_on(&self, other: &Listen) -> bool {
-        self.sockets().any(|socket| socket.meets(other.port, &other.addresses))
+        let meets = |socket: Socket| other.addresses.iter().any(|ip| socket.meets(other.port, *ip));
+        self.lines.iter().flat_map(Line::sockets).any(meets)
     }
 }
 
 impl Line {
-    fn sockets(&self) -> Vec<Socket> {
+    fn sockets(&self) -> impl Iterator<Item = Socket> {
         let at = match (self.section.as_str(), self.words.first().map(String::as_str)) {
             (_, Some("bind")) => 1,
             ("peers", Some("peer")) | ("global", Some("stats")) => 2,
-            _ => return Vec::new(),
+            _ => usize::MAX,
         };
-        let is_plain = !self.words.iter().any(|word| SPECIAL.contains(&word.as_str()));
-        let addresses = self.words.get(at).into_iter().flat_map(|list| list.split(','));
-        addresses.filter_map(|word| socket(word, is_plain)).collect()
+        self.words.get(at).into_iter().flat_map(|list| list.split(',')).filter_map(socket)
     }
 }
 
 /// Returns the socket of a word such as `ipv4@*:80-89`. A name stands for all addresses.
-fn socket(word: &str, is_plain: bool) -> Option<Socket> {
+fn socket(word: &str) -> Option<Socket> {
     let (kind, address) = word.rsplit_once('@').unwrap_or(("", word));
-    if address.starts_with('/') {
-        return Some(Socket::Unix(address.into()));
-    }
     let (address, ports) = address.rsplit_once(':')?;
     let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
-    if kind.contains("quic") || kind.contains("udp") {
+    if address.starts_with('/') || kind.contains("quic") || kind.contains("udp") {
         return None;
     }
     let ip = match address.trim_matches(['[', ']']) {
-        "" | "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
-        address => address.parse().ok(),
+        "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
+        address => address.parse().unwrap_or(Ipv6Addr::UNSPECIFIED.into()),
     };
-    let (is_plain, ip) = (is_plain && ip.is_some(), ip.unwrap_or(Ipv6Addr::UNSPECIFIED.into()));
-    Some(Socket::Tcp { ip, ports: low.parse().ok()?..=high.parse().ok()?, is_plain })
+    Some(Socket { ip, ports: low.parse().ok()?..=high.parse().ok()? })
 }
 
 #[cfg(test)]

@@ -1,28 +1,29 @@
 //! The loop that plans after each change of the cluster, applies the plan, and looks whether HAProxy still runs it.
 
 use crate::failure::{Failure, Lasting};
-use crate::haproxy::checks::checked;
 use crate::haproxy::master::REFUSED;
 use crate::haproxy::owner::{Outcome, Owner, Wanted};
+use crate::haproxy::states::checked;
 use crate::plan::applied::Checked;
+use crate::plan::desired::{INTENDED, Problem};
 use crate::plan::observed::ServiceKey;
-use crate::plan::planner::{Before, plan_after};
-use crate::run::logs::{Reported, problems_of};
+use crate::plan::planner::plan_after;
 use crate::run::shared::Shared;
 use crate::watch::Observed;
+use nodegate_kube_follow::Backoff;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch::{Receiver, Sender};
+use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// The wait for other changes of the same moment.
 const BURST: Duration = Duration::from_millis(200);
 /// The interval between looks at HAProxy, at the file and at the template.
 const LOOK: Duration = Duration::from_secs(2);
-/// The shortest delay after a failure, and the longest one.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// The maximum number of log lines of one change.
+const MAX_LINES: usize = 50;
 
 /// The reloads of the last hour, refused ones included. HAProxy ends a worker after 50 of them (`mworker-max-reloads`)
 /// and after an hour (`hard-stop-after`), so their number is bounded that no connection younger than an hour is cut.
@@ -52,35 +53,32 @@ impl Pace {
 
 struct Applying {
     shared: Arc<Shared>,
-    observer: Sender<Observed>,
     owner: Owner,
-    has_started: bool,
     wanted: Option<Wanted>,
     /// True while the plan, the template or HAProxy differ from what was applied last.
     is_due: bool,
     /// The time before which nothing is tried, after a failure.
     not_before: Instant,
-    wait: Duration,
+    backoff: Backoff,
     pace: Pace,
     /// What the last look found.
     found: Checked,
     error: Lasting,
     elsewhere: Lasting,
     none_passes: Lasting,
-    reported: Reported,
+    /// The problems that have a line in the log.
+    reported: BTreeSet<Problem>,
 }
 
-pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut observed: Receiver<Observed>) {
+pub(crate) async fn run(shared: Arc<Shared>, mut observed: Receiver<Observed>) {
     let Ok(mut reloads) = signal(SignalKind::hangup()) else { return };
     let mut task = Applying {
-        owner: Owner::new(shared.setup.tools.clone(), &shared.setup.choice()),
+        owner: Owner::new(shared.setup.tools.clone()),
         shared,
-        observer,
-        has_started: false,
         wanted: None,
         is_due: false,
         not_before: Instant::now(),
-        wait: RETRY.0,
+        backoff: Backoff::default(),
         pace: Pace::default(),
         found: Checked::default(),
         error: Lasting::new("can't apply the configuration; retrying", "the configuration is applied again"),
@@ -89,7 +87,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
             "HAProxy proves the configuration again",
         ),
         none_passes: Lasting::new("no node passes HAProxy's check", "nodes pass HAProxy's check again"),
-        reported: Reported::default(),
+        reported: BTreeSet::new(),
     };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,31 +105,30 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>, mut obs
                 task.owner.force();
                 task.is_due = true;
             }
-            () = sleep_until(task.next()), if task.has_started && task.is_due && task.wanted.is_some() => {}
+            () = sleep_until(task.not_before), if task.may_apply() => {}
             _ = look.tick() => task.look().await,
         }
-        if task.has_started && task.is_due && Instant::now() >= task.not_before {
+        if task.may_apply() && Instant::now() >= task.not_before {
             task.apply().await;
         }
         task.report();
-        task.shared.metrics.pending.set(task.is_due.into());
+        task.shared.pending.set(task.is_due.into());
     }
 }
 
 impl Applying {
-    fn next(&self) -> Instant {
-        self.not_before.max(Instant::now() + Duration::from_millis(1))
+    fn may_apply(&self) -> bool {
+        self.owner.has_begun && self.is_due && self.wanted.is_some()
     }
 
     /// Makes a plan of what the watches report. If it is another one, it is due.
     async fn plan(&mut self, now: &Observed) {
         let Some(facts) = now.facts() else { return };
-        let applied = &self.owner.facts;
+        let applied = &self.owner.saved.facts;
         // Weights are set before the whole plan is applied.
         let cordons = self.wanted.as_ref().map_or(&applied.cordons, |wanted| &wanted.facts.cordons);
         let deleted = |key: &ServiceKey| now.deleted.contains(key);
-        let (facts, plan) =
-            plan_after(&Before { applied, cordons }, &facts, deleted, &self.shared.setup.policy);
+        let (facts, plan) = plan_after((applied, cordons), &facts, deleted, &self.shared.setup.policy);
         if self.wanted.as_ref().is_some_and(|wanted| wanted.plan == plan) {
             // Facts may have changed on which no plan depends yet.
             self.wanted = Some(Wanted { facts, plan });
@@ -149,31 +146,32 @@ impl Applying {
         self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);
     }
 
+    /// Logs each problem when it begins and when it ends.
     fn report(&mut self) {
-        let mut problems: BTreeSet<_> =
-            self.wanted.iter().flat_map(|wanted| problems_of(&wanted.plan)).collect();
-        problems.extend(self.owner.applied().iter().flat_map(|applied| applied.left_out.clone()));
-        problems.extend(self.shared.known.borrow().checked.down.iter().cloned());
-        self.reported.tell(problems);
-    }
-
-    /// Forgets the deletions that HAProxy's configuration has. Receivers need not know of this change.
-    fn forget_deleted(&self) {
-        self.observer.send_if_modified(|observed| {
-            let mut deleted = std::mem::take(&mut observed.deleted);
-            deleted.retain(|key| self.owner.facts.services.contains_key(key) && !observed.has(key));
-            observed.deleted = deleted;
-            false
+        let plan = self.wanted.iter().map(|wanted| &wanted.plan);
+        let out = plan.clone().flat_map(|plan| &plan.nodes).filter_map(|node| {
+            let (verdict, reason) = node.out.as_ref()?;
+            let text = format!("gets no new connections: {reason}");
+            Some(Problem { about: node.name.clone(), kind: verdict.as_str(), text, unpublished: false })
         });
+        let down = self.shared.known.borrow().checked.down.clone();
+        let left_out = self.owner.applied.iter().flat_map(|applied| &applied.left_out);
+        let problems = plan.clone().flat_map(|plan| &plan.problems).chain(left_out).chain(&down);
+        let problems = problems.filter(|problem| problem.kind != INTENDED).cloned();
+        let now: BTreeSet<Problem> = problems.chain(out).collect();
+        for Problem { about, kind, text, .. } in now.difference(&self.reported).take(MAX_LINES) {
+            tracing::warn!(about, kind, "{text}");
+        }
+        for Problem { about, kind, text, .. } in self.reported.difference(&now).take(MAX_LINES) {
+            tracing::info!(about, kind, "no longer: {text}");
+        }
+        self.reported = now;
     }
 
     /// Looks whether HAProxy runs what was applied, and whether the template has changed.
     async fn look(&mut self) {
-        if !self.has_started {
-            match self.owner.begin().await {
-                Ok(()) => self.has_started = true,
-                Err(failure) => self.failed(&failure),
-            }
+        if let Err(failure) = self.owner.begin().await {
+            self.failed(&failure);
         }
         if self.wanted.is_none() {
             return;
@@ -188,9 +186,9 @@ impl Applying {
             Err(failure) => {
                 self.is_due = true;
                 if self.shared.known.borrow().applied.is_ok() && failure.kind == "foreign" {
-                    self.shared.metrics.failed(failure.kind);
+                    self.shared.failed(failure.kind);
                 }
-                if self.owner.applied().is_some() {
+                if self.owner.applied.is_some() {
                     self.elsewhere.tell(&failure.text);
                 }
                 self.unproven(failure.text);
@@ -199,7 +197,7 @@ impl Applying {
     }
 
     async fn look_at_servers(&mut self) {
-        let Some(applied) = self.owner.applied() else { return };
+        let Some(applied) = &self.owner.applied else { return };
         let Some(mut found) = checked(&self.shared.setup.tools.master, &applied.plan).await else { return };
         let was_up = self.found.was_up.iter().filter(|backend| applied.plan.backends.contains_key(*backend));
         found.was_up.extend(was_up.cloned());
@@ -219,17 +217,15 @@ impl Applying {
     }
 
     fn unproven(&self, reason: String) {
-        self.shared
-            .known
-            .send_if_modified(|known| std::mem::replace(&mut known.applied, Err(reason)).is_ok());
+        let known = &self.shared.known;
+        known.send_if_modified(|known| std::mem::replace(&mut known.applied, Err(reason)).is_ok());
     }
 
     async fn apply(&mut self) {
         let Some(wanted) = &self.wanted else { return };
         let interval = self.shared.setup.tools.reload_interval;
         let next = self.pace.next(interval, Instant::now());
-        let outcome = self.owner.apply(wanted, Instant::now() >= next).await;
-        match outcome {
+        match self.owner.apply(wanted, Instant::now() >= next).await {
             Ok(Outcome::Early) => self.not_before = next,
             Ok(outcome) => self.succeeded(outcome),
             Err(failure) => {
@@ -242,25 +238,24 @@ impl Applying {
     }
 
     fn failed(&mut self, failure: &Failure) {
-        self.shared.metrics.failed(failure.kind);
+        self.shared.failed(failure.kind);
         self.error.tell(&failure.text);
-        if self.owner.applied().is_none() {
+        if self.owner.applied.is_none() {
             self.unproven(failure.text.clone());
         }
-        self.not_before = Instant::now() + self.wait.mul_f64(0.8 + 0.4 * fastrand::f64());
-        self.wait = (self.wait * 2).min(RETRY.1);
+        self.not_before = Instant::now() + self.backoff.wait();
     }
 
     fn succeeded(&mut self, outcome: Outcome) {
         self.error.end();
-        self.wait = RETRY.0;
+        self.backoff.reset();
         self.is_due = outcome == Outcome::Absent;
-        let Some(applied) = self.owner.applied().filter(|_| !self.is_due).cloned() else {
+        let Some(applied) = self.owner.applied.clone().filter(|_| !self.is_due) else {
             self.not_before = Instant::now() + LOOK;
             return self.unproven("HAProxy is not running".to_owned());
         };
         if outcome == Outcome::Reloaded {
-            self.shared.metrics.reloads.inc();
+            self.shared.reloads.inc();
             self.pace.reloaded(Instant::now());
         }
         if outcome == Outcome::Reloaded || self.shared.known.borrow().applied.is_err() {
@@ -269,7 +264,6 @@ impl Applying {
         }
         self.shared.known.send_modify(|known| known.applied = Ok(applied));
         self.elsewhere.end();
-        self.forget_deleted();
     }
 }
 

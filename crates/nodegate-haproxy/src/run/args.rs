@@ -1,11 +1,11 @@
 //! The settings of the program; the others are beside the code that reads them.
 
 use crate::haproxy::owner::Tools;
-use crate::plan::observed::Ingress;
-use crate::plan::policy::PlanPolicy;
-use crate::plan::values::{NamedAddress, field_manager};
+use crate::plan::applied::client_addresses;
+use crate::plan::policy::{PlanPolicy, field_manager};
 use crate::watch::WatchScope;
 use clap::Parser;
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use nodegate_program::{List, LogSettings, Mistakes};
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,8 +45,8 @@ pub struct Args {
     /// chosen another address of --bind gets that one. The account needs more rights: haproxy-kubeconfig
     /// --publish-status. Without this setting, nothing is written to the cluster
     #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "ADDRESSES")]
-    #[arg(value_parser = List::<Ingress>::of("IP addresses and host names, e.g. 203.0.113.10,lb.example.com"))]
-    pub(crate) publish_status: Option<List<Ingress>>,
+    #[arg(value_parser = client_addresses)]
+    pub(crate) publish_status: Option<List<LoadBalancerIngress>>,
 
     /// Field manager of the statuses. Give each pair of one cluster a name of its own: a pair changes only what it has
     /// written itself
@@ -54,11 +54,10 @@ pub struct Args {
     #[arg(default_value = "nodegate-haproxy", value_parser = field_manager)]
     pub(crate) field_manager: String,
 
-    /// Address and port of /metrics, /livez and /readyz; "none" opens none
+    /// Address and port of /metrics, /livez and /readyz
     #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
     #[arg(default_value = "127.0.0.1:25003", value_parser = listen_address)]
-    // In full, as clap takes a plain Option for a setting without a value.
-    pub(crate) listen: std::option::Option<SocketAddr>,
+    pub(crate) listen: SocketAddr,
 
     /// Show the published Services with their ports, the unpublished ones with the reason, and the nodes with
     /// HAProxy's check, and exit
@@ -70,11 +69,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the settings that choose objects, as text.
-    pub(crate) fn choice(&self) -> String {
-        format!("{:?}", (&self.scope.node_selector, &self.scope.namespaces, &self.policy.node_networks))
-    }
-
     /// Records the mistakes that a single argument does not show.
     pub(crate) fn checked(mut self, wrong: &mut Mistakes) -> Self {
         let Self { tools, policy, explain, .. } = &mut self;
@@ -83,9 +77,8 @@ impl Args {
             wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
         }
         // Without IPv6, no socket takes all addresses of both families.
-        if policy.bound().next().is_none() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
-            let all = NamedAddress(String::new(), Ipv4Addr::UNSPECIFIED.into());
-            policy.bind = Some(List(vec![all]));
+        if policy.bound().is_empty() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
+            policy.bind = Some(List(vec![Ipv4Addr::UNSPECIFIED.into()]));
         }
         for (at, forward) in policy.forward.iter().enumerate() {
             if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
@@ -96,24 +89,16 @@ impl Args {
     }
 }
 
-fn listen_address(value: &str) -> Result<Option<SocketAddr>, &'static str> {
-    if value == "none" {
-        return Ok(None);
-    }
-    value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
+fn listen_address(value: &str) -> Result<SocketAddr, &'static str> {
+    value.parse().map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003")
 }
 
 /// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.
 fn usable(path: &Path) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
-    let is_plain = path.to_string_lossy().chars().all(plain);
-    if !is_plain || path.file_name().is_none() {
+    if !path.to_string_lossy().chars().all(plain) || path.file_name().is_none() {
         return Err("takes the path of a file, of letters, digits and / . _ - + : @");
     }
     let is_there = path.parent().is_some_and(Path::is_dir);
-    if is_there {
-        Ok(())
-    } else {
-        Err("takes a file in a directory that exists; make it, or name another one")
-    }
+    is_there.then_some(()).ok_or("takes a file in a directory that exists; make it, or name another one")
 }

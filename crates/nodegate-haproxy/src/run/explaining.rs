@@ -2,16 +2,15 @@
 //! and exits.
 
 use crate::failure::Failure;
-use crate::haproxy::checks::checked;
 use crate::haproxy::saved::Saved;
+use crate::haproxy::states::checked;
 use crate::haproxy::template::{self, leave_out};
-use crate::plan::applied::{Checked, Passing};
-use crate::plan::desired::{Backend, Check, Desired, Frontend, PlannedNode, Problem};
-use crate::plan::planner::{Before, plan_after};
+use crate::plan::applied::Checked;
+use crate::plan::desired::{Backend, Check, Desired, Frontend, Problem};
+use crate::plan::planner::plan_after;
 use crate::plan::template::sockets;
 use crate::run::args::Args;
-use crate::watch::life::Life;
-use crate::watch::{self, Observed};
+use crate::watch;
 use nodegate_program::sanitize;
 use std::io::Write;
 use std::time::Duration;
@@ -20,9 +19,9 @@ use tokio::sync::watch::channel;
 const READ: Duration = Duration::from_mins(1);
 
 pub(super) async fn print(setup: Args) -> Result<(), Failure> {
-    let lists = setup.scope.lists();
-    let (sender, mut observed) = channel(Observed::of(&lists));
-    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists));
+    let (nothing, life) = setup.scope.begin();
+    let (sender, mut observed) = channel(nothing);
+    let watching = watch::run(setup.scope.clone(), sender, life);
     tokio::select! {
         _ = tokio::time::timeout(READ, observed.wait_for(|now| now.facts().is_some())) => {}
         () = watching => {}
@@ -30,9 +29,8 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let late = "no complete list of Nodes and Services within a minute; the lines above say why";
     let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
     let tools = &setup.tools;
-    let applied = Saved::load(&tools.config.path, &setup.choice()).1;
-    let before = Before { applied: &applied, cordons: &applied.cordons };
-    let mut desired = plan_after(&before, &facts, |_| false, &setup.policy).1;
+    let applied = Saved::load(&tools.config.path).facts;
+    let mut desired = plan_after((&applied, &applied.cordons), &facts, |_| false, &setup.policy).1;
     let template = template::read(tools.template.as_deref())?;
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, &sockets(&disk));
@@ -44,63 +42,57 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
 
 fn tables(desired: &Desired, checked: &Checked) -> String {
     let published = desired.frontends.values().map(|frontend| published(desired, frontend));
-    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "CHECK"], published);
+    let mut text = table(&["PUBLISHED", "LISTENS ON", "NODE PORT", "NODES", "CHECK"], published);
     for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
         let of_kind = desired.problems.iter().filter(|problem| problem.unpublished == unpublished);
-        let rows: Vec<_> = of_kind.map(|Problem { about, text, .. }| [about.clone(), text.clone()]).collect();
-        if !rows.is_empty() {
-            text = text + "\n" + &table([head, "WHY"], rows);
+        let mut rows =
+            of_kind.map(|Problem { about, text, .. }| vec![about.clone(), text.clone()]).peekable();
+        if rows.peek().is_some() {
+            text = text + "\n" + &table(&[head, "WHY"], rows);
         }
     }
-    let nodes = desired.nodes.iter().map(|node| row(node, checked.nodes.as_ref()));
-    text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
+    let nodes = desired.nodes.iter().map(|node| {
+        let passes = checked.nodes.as_ref().and_then(|passing| passing.get(&node.name));
+        let passes = passes.map_or("-", |passes| if *passes { "passes" } else { "fails" });
+        let ((verdict, reason), address) = (node.verdict(), node.address.to_string());
+        [&node.name, verdict.as_str(), reason, &address, passes].map(str::to_owned).to_vec()
+    });
+    text = text + "\n" + &table(&["NODE", "STATE", "WHY", "ADDRESS", "HAPROXY'S CHECK"], nodes);
     if checked.no_node_passes() {
         text += "\nNo node passes HAProxy's check.\n";
     }
     text
 }
 
-fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
-    let Frontend { about, service, listen, backend, .. } = frontend;
-    let of_service = service.as_ref().map_or("-".to_owned(), |(_, port)| port.to_string());
-    let backend = desired.backends.get(backend);
-    let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default();
-    let servers = backend.map_or(0, |backend| backend.servers.len());
-    let listens = listen.binds().collect::<Vec<_>>().join(", ");
+fn published(desired: &Desired, frontend: &Frontend) -> Vec<String> {
+    let listens = frontend.listen.binds().collect::<Vec<_>>().join(", ");
+    let backend = desired.backends.get(&frontend.backend);
+    let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default().to_string();
+    let servers = backend.map_or(0, |backend| backend.servers.len()).to_string();
     let check = backend.and_then(Backend::check).map_or("none".to_owned(), Check::to_string);
-    [about.clone(), of_service, listens, node_port.to_string(), servers.to_string(), check]
-}
-
-fn row(node: &PlannedNode, passing: Option<&Passing>) -> [String; 6] {
-    let passes = passing.and_then(|passing| passing.get(&node.name));
-    let passes = passes.map_or("-", |passes| if *passes { "passes" } else { "fails" });
-    let (weight, address) = (node.weight().to_string(), node.address.to_string());
-    let (verdict, reason) = node.verdict();
-    let reason = reason.unwrap_or("-");
-    [&node.name, verdict.as_str(), reason, &weight, &address, passes].map(str::to_owned)
+    vec![frontend.about.clone(), listens, node_port, servers, check]
 }
 
 /// Formats a table of text from strangers. Columns are as wide as their longest cell.
-fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let mut all = vec![head.map(str::to_owned)];
-    all.extend(rows.into_iter().map(|row| row.map(|cell| sanitize(&cell))));
-    let mut widths = [0; N];
-    for row in &all {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in all {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
-        text = text + cells.collect::<String>().trim_end() + "\n";
-    }
-    text
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let columns = head.len();
+    let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let clean = |row: Vec<String>| row.iter().map(|cell| sanitize(cell)).collect::<Vec<_>>();
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(clean).collect();
+    let width =
+        |at: usize| all.iter().filter_map(|row| Some(row.get(at)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    all.iter().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::applied::Passing;
     use crate::plan::observed::{Facts, ObservedNode, ObservedService};
     use crate::plan::planner::make_plan;
     use crate::plan::policy::PlanPolicy;
@@ -112,7 +104,7 @@ mod tests {
         let hostile = "x\n\u{1b}[31m\u{202e}\u{2028}y";
         let node = ObservedNode {
             out: Some((Verdict::NotReady, hostile.to_owned())),
-            weight: Some(hostile.to_owned()),
+            chosen: Some(hostile.to_owned()),
             ..node_of("worker", "10.0.0.1", Verdict::NotReady, "x")
         };
         let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };

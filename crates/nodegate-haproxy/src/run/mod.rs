@@ -3,17 +3,14 @@
 mod applying;
 mod args;
 mod explaining;
-mod logs;
-mod metrics;
 mod publisher;
 mod shared;
 
 pub use args::Args;
 
 use crate::run::publisher::Publisher;
-use crate::run::shared::Shared;
-use crate::watch::life::Life;
-use crate::watch::{self, Observed};
+use crate::run::shared::{Shared, registry};
+use crate::watch;
 use nodegate_http::{AdminPages, PortSharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, failed, os_words};
 use std::fs::{File, OpenOptions};
@@ -25,16 +22,8 @@ use tokio::sync::watch::channel;
 impl Program for Args {
     type Setup = Self;
 
-    const USUAL: &'static [&'static str] = &[
-        "config",
-        "template",
-        "master_socket",
-        "bind",
-        "forward",
-        "node_selector",
-        "publish_status",
-        "explain",
-    ];
+    const USUAL: &'static [&'static str] =
+        &["config", "template", "master_socket", "bind", "forward", "publish_status", "explain"];
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
@@ -72,34 +61,26 @@ fn lock(config: &Path) -> Result<File, String> {
 async fn run(setup: Args) -> Result<(), String> {
     let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
-    let listener = listen.map(|at| bind(at, PortSharing::Exclusive)).transpose();
-    let listener = listener.map_err(|error| format!("--listen (NODEGATE_HAPROXY_LISTEN): {error}"))?;
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        config = %setup.tools.config.path.display(),
-        template = setup.tools.template.as_deref().map(|file| tracing::field::display(file.display())),
-        listen = listen.map(tracing::field::display),
-        "started"
-    );
-    let lists = setup.scope.lists();
-    let life = Life::new(&lists);
+    let listener = bind(listen, PortSharing::Exclusive)
+        .map_err(|error| format!("--listen (NODEGATE_HAPROXY_LISTEN): {error}"))?;
+    let config = setup.tools.config.path.display();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %config, %listen, "started");
+    let (nothing, life) = setup.scope.begin();
     let shared = Arc::new(Shared::new(setup));
-    let pages = AdminPages { health: shared.clone(), registry: metrics::registry(&shared, life.clone()) };
-    let observer = channel(Observed::of(&lists)).0;
+    let pages = AdminPages { health: shared.clone(), registry: registry(&shared, life.clone()) };
+    let observer = channel(nothing).0;
     let mut tasks = Tasks::default();
-    if let Some(listener) = listener {
-        tasks.spawn(async move {
-            if let Err(error) = pages.serve(listener, std::future::pending()).await {
-                tracing::error!(%error, "can't serve the metrics");
-            }
-        });
-    }
+    tasks.spawn(async move {
+        if let Err(error) = pages.serve(listener, std::future::pending()).await {
+            tracing::error!(%error, "can't serve the metrics");
+        }
+    });
     let observed = observer.subscribe();
-    if let Some(publisher) = Publisher::of(&shared, &life) {
+    if let Some(publisher) = Publisher::of(&shared) {
         tasks.spawn(publisher.run(observer.subscribe()));
     }
-    tasks.spawn(watch::run(shared.setup.scope.clone(), observer.clone(), life));
-    tasks.spawn(applying::run(shared, observer, observed));
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observer, life));
+    tasks.spawn(applying::run(shared, observed));
     tokio::select! {
         () = signals.shutdown() => Ok(()),
         error = tasks.ended() => Err(error.to_string()),

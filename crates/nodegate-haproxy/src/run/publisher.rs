@@ -4,19 +4,16 @@
 // of the Service that it was decided for, so it changes nothing if the Service has changed since.
 
 use crate::failure::Lasting;
-use crate::plan::applied::{Applied, Checked};
-use crate::plan::desired::Desired;
-use crate::plan::ingress_status::Decision;
+use crate::plan::applied::Ingress;
 use crate::plan::names::hash;
-use crate::plan::observed::{Ingress, ObservedService, ServiceKey, ServiceStatus};
-use crate::run::shared::{Shared, count};
+use crate::plan::observed::{ObservedService, ServiceKey};
+use crate::run::shared::{Known, Shared};
 use crate::watch::Observed;
-use crate::watch::life::Life;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nodegate_kube_follow::{Backoff, KubeApi};
+use nodegate_kube_follow::{Backoff, KubeApi, NoObserver};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
@@ -27,16 +24,15 @@ const TICK: Duration = Duration::from_millis(500);
 const PACE: Duration = Duration::from_millis(50);
 /// The longest time for one request.
 const REQUEST: Duration = Duration::from_secs(2);
-/// The time after which the same content is written again, if another program has changed it.
+/// The time after which the same status is written again, if another program has changed it.
 const REPEAT: Duration = Duration::from_secs(10);
 /// The maximum number of writes before the plan is looked at again.
 const AT_ONCE: usize = 50;
 /// The wait after a refusal that only an operator can end.
-const FORBIDDEN: Duration = Duration::from_secs(30);
+const REFUSED: Duration = Duration::from_secs(30);
 const NO_RIGHTS: &str =
     "the account lacks rights for --publish-status, which manifests/publish-status.yaml has: ";
 
-type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
 /// The kind of a request, and its Service.
 type Id = (&'static str, ServiceKey);
 
@@ -46,10 +42,8 @@ type Sent = (String, Option<Instant>);
 pub(crate) struct Publisher {
     api: KubeApi,
     shared: Arc<Shared>,
-    addresses: Vec<Ingress>,
+    addresses: Ingress,
     sent: BTreeMap<Id, Sent>,
-    /// The Services with entries of another program.
-    foreign: BTreeSet<ServiceKey>,
     failing: BTreeMap<&'static str, Lasting>,
     backoff: Backoff,
 }
@@ -62,23 +56,19 @@ struct Write {
 }
 
 impl Publisher {
-    pub(crate) fn of(shared: &Arc<Shared>, life: &Arc<Life>) -> Option<Self> {
-        let addresses = shared.setup.publish_status.clone()?.0;
-        if addresses.is_empty() {
-            return None;
-        }
-        Some(Self {
-            api: KubeApi::new(REQUEST, life.observer("")),
+    pub(crate) fn of(shared: &Arc<Shared>) -> Option<Self> {
+        let addresses = shared.setup.publish_status.clone().unwrap_or_default().0;
+        (!addresses.is_empty()).then(|| Self {
+            api: KubeApi::new(REQUEST, Arc::new(NoObserver)),
             shared: shared.clone(),
             addresses,
             sent: BTreeMap::new(),
-            foreign: BTreeSet::new(),
             failing: BTreeMap::new(),
             backoff: Backoff::default(),
         })
     }
 
-    /// Writes after each change.
+    /// Runs forever.
     pub(crate) async fn run(mut self, mut observed: Receiver<Observed>) {
         let mut known = self.shared.known.subscribe();
         let mut tick = interval(TICK);
@@ -94,39 +84,24 @@ impl Publisher {
             if changed.is_err() {
                 return;
             }
-            let facts = observed.borrow_and_update().facts().unwrap_or_default();
+            let services = observed.borrow_and_update().facts().unwrap_or_default().services;
             let known = known.borrow_and_update().clone();
-            is_due = match (known.desired, known.applied) {
-                (Some(desired), Ok(applied)) => {
-                    self.round(&desired, &applied, &known.checked, &facts.services).await
-                }
-                _ => false,
-            };
+            is_due = self.round(&known, &services).await;
         }
     }
 
-    fn manager(&self) -> &str {
-        &self.shared.setup.field_manager
-    }
-
     /// Does what is to do now. Returns true if something is left for later.
-    async fn round(
-        &mut self,
-        desired: &Desired,
-        applied: &Applied,
-        checked: &Checked,
-        services: &Services,
-    ) -> bool {
-        let wanted = applied.wanted(desired, checked, &self.addresses, &self.shared.setup.policy);
-        let mut writes = self.statuses(&wanted, services);
+    async fn round(&mut self, known: &Known, services: &BTreeMap<ServiceKey, Arc<ObservedService>>) -> bool {
+        let (Some(desired), Ok(applied)) = (&known.desired, &known.applied) else { return false };
+        let wanted = applied.wanted(desired, &known.checked, &self.addresses, &self.shared.setup.policy);
+        let statuses = services.iter().filter_map(|(key, service)| self.status(service, wanted.get(key)));
+        let mut writes: Vec<Write> = statuses.collect();
         let reasons = applied.not_published(desired);
         self.sent.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
         });
         for (key, why) in reasons {
-            if let Some(service) = services.get(&key) {
-                writes.push(self.event(key, &service.status.uid, why));
-            }
+            writes.extend(services.get(&key).map(|service| self.event(service, why)));
         }
         let mut is_left = keep_due(&mut writes, &self.sent, Instant::now());
         for write in writes {
@@ -135,40 +110,23 @@ impl Publisher {
         is_left
     }
 
-    fn statuses(
-        &mut self,
-        wanted: &BTreeMap<ServiceKey, Option<Vec<Ingress>>>,
-        services: &Services,
-    ) -> Vec<Write> {
-        let (mut writes, mut foreign) = (Vec::new(), BTreeSet::new());
-        for (key, service) in services {
-            let status = &service.status;
-            let wanted = wanted.get(key).filter(|_| service.load_balancer);
-            match status.decide(wanted, self.manager()) {
-                Decision::Keep => {}
-                Decision::Write(entries) => writes.push(status_write(key.clone(), status, &entries)),
-                Decision::Foreign => {
-                    if !self.foreign.contains(key) {
-                        tracing::warn!(
-                            service = service.shown(),
-                            writer = status.writer,
-                            addresses = %json!(status.ingress),
-                            "another program has written the status of a published Service; leaving it alone"
-                        );
-                    }
-                    foreign.insert(key.clone());
-                }
-            }
-        }
-        self.shared.metrics.status_foreign.set(count(foreign.len()));
-        self.foreign = foreign;
-        writes
+    /// Returns the write of a status, which fails if the Service has changed since it was observed.
+    fn status(&self, service: &ObservedService, wanted: Option<&Option<Ingress>>) -> Option<Write> {
+        let (status, manager) = (&service.status, &self.shared.setup.field_manager);
+        let entries = status.change(wanted.filter(|_| service.load_balancer), manager)?;
+        let ingress = if entries.is_empty() { Value::Null } else { json!(entries) };
+        let body = json!({
+            "metadata": {"uid": status.uid, "resourceVersion": status.version},
+            "status": {"loadBalancer": {"ingress": &ingress}},
+        });
+        Some(Write { id: ("status", service.key()), content: ingress.to_string(), body })
     }
 
     /// Returns an Event about a Service that is not published. Service and reason make its name, so none is
     /// repeated.
-    fn event(&self, key: ServiceKey, uid: &str, why: String) -> Write {
-        let (namespace, name) = &key;
+    fn event(&self, service: &ObservedService, why: String) -> Write {
+        let ObservedService { namespace, name, status, .. } = service;
+        let (uid, manager) = (&status.uid, &self.shared.setup.field_manager);
         let now = json!(Time(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
         let digest: String = hash(format!("{uid} {why}")).chars().take(16).collect();
         let body = json!({
@@ -179,66 +137,52 @@ impl Publisher {
             },
             "type": "Warning", "reason": "NotPublished", "message": why,
             "source": {"component": "nodegate-haproxy"},
-            "reportingComponent": "nodegate-haproxy", "reportingInstance": self.manager(),
+            "reportingComponent": "nodegate-haproxy", "reportingInstance": manager,
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        Write { id: ("event", key), content: why, body }
+        Write { id: ("event", service.key()), content: why, body }
     }
 
     /// Sends a request. Returns false if it has to be tried again.
     async fn send(&mut self, write: Write) -> bool {
         let Write { id, content, body } = write;
-        let (kind, (namespace, name)) = &id;
-        let (is_event, service, manager) = (*kind == "event", format!("{namespace}/{name}"), self.manager());
-        let namespace = format!("/api/v1/namespaces/{namespace}");
-        let answer = if is_event {
-            self.api.post(&format!("{namespace}/events?fieldManager={manager}"), &body).await
+        let ((kind, service), manager) = (&id, &self.shared.setup.field_manager);
+        let (namespace, name) = service.split_once('/').unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let (answer, repeat) = if *kind == "event" {
+            (self.api.post(&format!("{path}/events?fieldManager={manager}"), &body).await, None)
         } else {
-            let path = format!("{namespace}/services/{name}/status?fieldManager={manager}");
-            self.api.merge(&path, &body).await
+            let path = format!("{path}/services/{name}/status?fieldManager={manager}");
+            (self.api.merge(&path, &body).await, Some(REPEAT))
         };
         sleep(PACE).await;
-        let metrics = &self.shared.metrics;
-        // An Event is not posted twice.
-        let mut again = if is_event { None } else { Some(REPEAT) };
-        let is_done = match answer {
+        let failure = match answer {
             Ok(_) => {
                 self.failing.remove(kind).as_mut().map(Lasting::end);
                 self.backoff.reset();
-                if !is_event {
-                    let addresses = body.pointer("/status/loadBalancer/ingress").unwrap_or(&Value::Null);
-                    let kind = if addresses.is_null() { "removed" } else { "set" };
-                    metrics.status_writes.get_or_create(&[("kind", kind)]).inc();
-                    tracing::info!(service, %addresses, "wrote the Service's status");
-                }
-                true
+                tracing::info!(service, kind, content, "wrote to the cluster");
+                None
             }
             // It has changed, or is gone, and the watch says so soon; or another process has posted the Event.
-            Err(error) if matches!(error.code(), Some(404 | 409)) => {
-                tracing::debug!(kind, service, %error, "not written");
-                true
-            }
-            Err(error) if matches!(error.code(), Some(400 | 422)) => {
-                metrics.failed(kind);
-                tracing::warn!(kind, service, %error, "the API server rejects the write; leaving the object as it is");
-                true
-            }
-            Err(error) => {
-                metrics.failed(kind);
-                // RBAC and admission may be a namespace's own, so others need not wait.
-                let is_forbidden = error.code() == Some(403);
-                let (why, wait) =
-                    if is_forbidden { (NO_RIGHTS, FORBIDDEN) } else { ("", self.backoff.wait()) };
+            Err(error) if matches!(error.code(), Some(404 | 409)) => None,
+            Err(error) => Some(error),
+        };
+        let again = match &failure {
+            None => repeat,
+            Some(error) => {
+                self.shared.failed(kind);
+                let code = error.code();
                 let lasting = self.failing.entry(kind).or_insert_with(|| {
                     Lasting::new("can't write to the cluster; retrying", "writing to the cluster works again")
                 });
-                lasting.tell_of(&format!("{:?}", error.code()), &format!("{why}{error}"));
-                again = Some(wait);
-                false
+                let why = if code == Some(403) { NO_RIGHTS } else { "" };
+                lasting.tell_of(&format!("{code:?}"), &format!("{why}{service}: {error}"));
+                // RBAC and admission may be a namespace's own, so others need not wait.
+                Some(if code.is_some_and(|code| code < 500) { REFUSED } else { self.backoff.wait() })
             }
         };
         self.sent.insert(id, (content, again.map(|again| Instant::now() + again)));
-        is_done
+        failure.is_none()
     }
 }
 
@@ -252,17 +196,6 @@ fn keep_due(writes: &mut Vec<Write>, sent: &BTreeMap<Id, Sent>, now: Instant) ->
     left > writes.len()
 }
 
-/// Returns the patch of a Service's status. It fails if the Service has changed since it was observed.
-fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) -> Write {
-    let ServiceStatus { uid, version, .. } = status;
-    let ingress = if entries.is_empty() { Value::Null } else { json!(entries) };
-    let body = json!({
-        "metadata": {"uid": uid, "resourceVersion": version},
-        "status": {"loadBalancer": {"ingress": &ingress}},
-    });
-    Write { id: ("status", key), content: ingress.to_string(), body }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,7 +203,7 @@ mod tests {
     #[test]
     fn a_round_is_bounded_and_the_same_is_written_again_after_a_while() {
         let write = |number: u8, kind| {
-            let id = (kind, ("shop".to_owned(), number.to_string()));
+            let id = (kind, format!("shop/{number}"));
             Write { id, content: String::new(), body: Value::Null }
         };
         let (mut sent, now) = (BTreeMap::new(), Instant::now());

@@ -1,12 +1,21 @@
-//! What the tasks share, and the answers of `/livez` and `/readyz`.
+//! What the tasks share, the answers of `/livez` and `/readyz`, and the metrics. Label values come from fixed sets.
 
 use crate::plan::applied::{Applied, Checked};
-use crate::plan::desired::Desired;
+use crate::plan::desired::{Desired, INTENDED};
 use crate::run::args::Args;
+use crate::watch::Life;
+use nodegate_readiness::Verdict;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::{Sender, channel};
@@ -27,7 +36,9 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) setup: Args,
-    pub(crate) metrics: HaproxyMetrics,
+    pub(crate) reloads: Counter,
+    failures: Family<[(&'static str, &'static str); 1], Counter>,
+    pub(crate) pending: Gauge,
     pub(crate) known: Sender<Known>,
     /// The last sign of life of the loop that applies.
     pub(crate) beat: Sender<Instant>,
@@ -37,7 +48,12 @@ impl Shared {
     pub(crate) fn new(setup: Args) -> Self {
         let applied = Err("no configuration has been applied yet".to_owned());
         let known = channel(Known { desired: None, applied, checked: Checked::default() }).0;
-        Self { setup, metrics: HaproxyMetrics::default(), known, beat: channel(Instant::now()).0 }
+        let (reloads, failures, pending) = Default::default();
+        Self { setup, reloads, failures, pending, known, beat: channel(Instant::now()).0 }
+    }
+
+    pub(crate) fn failed(&self, kind: &'static str) {
+        self.failures.get_or_create(&[("kind", kind)]).inc();
     }
 }
 
@@ -52,24 +68,81 @@ impl nodegate_http::Health for Shared {
     }
 }
 
-/// The one label of most metrics.
-type Kind = [(&'static str, &'static str); 1];
-
-#[derive(Debug, Default)]
-pub(crate) struct HaproxyMetrics {
-    pub(crate) reloads: Counter,
-    pub(crate) failures: Family<Kind, Counter>,
-    pub(crate) pending: Gauge,
-    pub(crate) status_writes: Family<Kind, Counter>,
-    pub(crate) status_foreign: Gauge,
+pub(crate) fn registry(shared: &Arc<Shared>, life: Life) -> Registry {
+    let mut all = Registry::with_prefix("nodegate_haproxy");
+    all.register("reloads", "Reloads that HAProxy has proven", shared.reloads.clone());
+    // An alert looks at its increase, so it has to begin with 0.
+    drop(shared.failures.get_or_create(&[("kind", "foreign")]));
+    all.register("failures", "Attempts that changed nothing, by what failed", shared.failures.clone());
+    all.register("pending", "1 while a newer configuration waits to take effect", shared.pending.clone());
+    let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+    all.register("build", "What this program was built from", Info::new(version));
+    all.register_collector(Box::new(Computed { shared: shared.clone(), life }));
+    all
 }
 
-impl HaproxyMetrics {
-    pub(crate) fn failed(&self, kind: &'static str) {
-        self.failures.get_or_create(&[("kind", kind)]).inc();
+/// Metrics that are computed on request, so that they can't be outdated.
+#[derive(Debug)]
+struct Computed {
+    shared: Arc<Shared>,
+    life: Life,
+}
+
+impl Collector for Computed {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let is_open = f64::from(self.life.iter().all(|watch| watch.is_open()));
+        gauge(encoder, "watching", "1 while every watch is open", [([], is_open)])?;
+        let Known { desired, applied, checked } = self.shared.known.borrow().clone();
+        let applied = applied.ok();
+        let is_applied = f64::from(applied.is_some());
+        gauge(encoder, "applied", "1 while HAProxy proves the written file", [([], is_applied)])?;
+        let hash = applied.iter().map(|applied| ([("hash", &*applied.hash)], 1.0));
+        gauge(encoder, "loaded", "1, with the hash of the configuration in effect", hash)?;
+        let nodes = checked.nodes.filter(|_| applied.is_some());
+        let passing = nodes.map_or(f64::NAN, |nodes| count(nodes.values().filter(|passes| **passes).count()));
+        let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
+        gauge(encoder, "nodes_passing", help, [([], passing)])?;
+        let left_out = applied.iter().flat_map(|applied| &applied.left_out);
+        let mut problems = BTreeMap::<_, f64>::new();
+        for problem in desired.iter().flat_map(|desired| &desired.problems).chain(left_out) {
+            *problems.entry(problem.kind).or_default() += 1.0;
+        }
+        problems.remove(INTENDED);
+        let problems = problems.into_iter().map(|(kind, number)| ([("kind", kind)], number));
+        gauge(encoder, "problems", "Services and Nodes that are not served as asked", problems)?;
+        let down = checked.down.iter().map(|down| ([("service", &*down.about)], 1.0));
+        gauge(encoder, "service_down", "1 for each Service of which no server passes its check", down)?;
+        let Some(desired) = desired else { return Ok(()) };
+        let of = |verdict| desired.nodes.iter().filter(|node| node.verdict().0 == verdict).count();
+        let nodes =
+            Verdict::ALL.into_iter().map(|verdict| ([("kind", verdict.as_str())], count(of(verdict))));
+        gauge(encoder, "nodes", "Nodes by the state that the cluster gives them", nodes)?;
+        let out = desired.nodes.iter().filter_map(|node| {
+            let (verdict, reason) = node.out.as_ref()?;
+            Some(([("node", &*node.name), ("state", verdict.as_str()), ("reason", reason)], 1.0))
+        });
+        gauge(encoder, "node_out", "1 for each node without new traffic", out)
     }
 }
 
-pub(crate) fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+fn count(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
+}
+
+fn gauge<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl IntoIterator<Item = ([(&'static str, &'a str); N], f64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        if N == 0 {
+            family.encode_gauge(&value)?;
+        } else {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
 }

@@ -1,26 +1,26 @@
 //! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
-pub(crate) mod life;
 mod objects;
 
 use crate::failure::Lasting;
 use crate::plan::observed::{Facts, ServiceKey};
-use crate::plan::values::namespaces;
-use crate::watch::life::Life;
-use crate::watch::objects::Watched;
+use crate::plan::policy::namespaces;
+use crate::watch::objects::{Record, record_node, record_service};
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::{Config, Event};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use nodegate_kube_follow::{
-    Backoff, Connector, FailureReason, Session, SessionEnd, StreamId, WatchedNode, expires_in, tagged,
+    Backoff, Connection, Connector, FailureReason, Session, SessionEnd, StreamId, WatchObserver, WatchedNode,
+    expires_in, tagged,
 };
 use nodegate_program::List;
 use nodegate_readiness::{DrainSignals, LabelSelector, Policy};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Sender, channel};
 use tokio::time::Instant;
 
 /// The timeout for a list, and for the head of each answer.
@@ -31,10 +31,8 @@ const LASTING: Duration = Duration::from_secs(30);
 /// The time after which a silent watch counts as unresponsive: two bookmarks are missing. The API server sends one
 /// every 60 s, and leaves out one now and then (2 of 14 watches of an idle cluster).
 const SILENCE: Duration = Duration::from_secs(135);
-/// The interval of relists, in case a watch misses events although its bookmarks arrive.
+/// The longest interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
-/// The lifetime of one watch, in seconds.
-const WATCH_SECONDS: RangeInclusive<u32> = 240..=290;
 /// The number of objects in one page of a list: pages of more than 8 MiB are refused, and a Node may have 50
 /// kB.
 const PAGE: u32 = 50;
@@ -43,22 +41,17 @@ const MAX_DELETED: usize = 10_000;
 /// What the watches have reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
-    /// The facts of each list by its name, once it has been complete.
-    lists: BTreeMap<String, Option<Facts>>,
-    /// Services whose deletion the watch reported as an event, until the plan has accepted that.
+    /// The facts of each list, once it has been complete: that of Nodes, and those of Services.
+    lists: Vec<Option<Facts>>,
+    /// Services whose deletion the watch reported as an event, until there is another one of the name.
     pub(crate) deleted: BTreeSet<ServiceKey>,
 }
 
 impl Observed {
-    /// Creates the observations of these lists, none of which has been complete.
-    pub(crate) fn of(lists: &[String]) -> Self {
-        Self { lists: lists.iter().map(|list| (list.clone(), None)).collect(), ..Self::default() }
-    }
-
     /// Returns all facts. `None` while one of the lists has not been complete.
     pub(crate) fn facts(&self) -> Option<Facts> {
         let mut all = Facts::default();
-        for list in self.lists.values() {
+        for list in &self.lists {
             let Facts { nodes, services, cordons } = list.clone()?;
             all.nodes.extend(nodes);
             all.services.extend(services);
@@ -66,9 +59,61 @@ impl Observed {
         }
         Some(all)
     }
+}
 
-    pub(crate) fn has(&self, service: &ServiceKey) -> bool {
-        self.lists.values().flatten().any(|facts| facts.services.contains_key(service))
+/// All watches.
+pub(crate) type Life = Vec<Arc<Pulse>>;
+
+/// One watch.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    is_open: Sender<bool>,
+    heard: Sender<Instant>,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { is_open: channel(false).0, heard: channel(Instant::now()).0 }
+    }
+}
+
+impl Pulse {
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.borrow()
+    }
+
+    /// Returns how long the watch has been silent, as it may be between two bookmarks.
+    pub(crate) fn age(&self) -> Duration {
+        self.heard.borrow().elapsed()
+    }
+
+    pub(super) fn ended(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    /// Waits until the watch has been silent for `limit`. The time before now does not count.
+    pub(super) async fn silent(&self, limit: Duration) {
+        let began = Instant::now();
+        while let Some(left) =
+            limit.checked_sub(self.age().min(began.elapsed())).filter(|left| !left.is_zero())
+        {
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
+impl WatchObserver for Pulse {
+    fn accepted(&self, stream: StreamId, _: Connection) {
+        self.is_open.send_replace(true);
+        self.heard(stream);
+    }
+
+    fn heard(&self, _: StreamId) {
+        self.heard.send_replace(Instant::now());
+    }
+
+    fn closed(&self, _: StreamId) {
+        self.ended();
     }
 }
 
@@ -91,8 +136,11 @@ pub(crate) struct WatchScope {
 }
 
 impl WatchScope {
-    pub(crate) fn lists(&self) -> Vec<String> {
-        std::iter::once("nodes".to_owned()).chain(self.services().map(name_of_services)).collect()
+    /// Returns nothing observed yet, and the watches.
+    pub(crate) fn begin(&self) -> (Observed, Life) {
+        let lists = 1 + self.services().count();
+        let life = (0..lists).map(|_| Arc::default()).collect();
+        (Observed { lists: vec![None; lists], ..Observed::default() }, life)
     }
 
     fn services(&self) -> impl Iterator<Item = Option<&str>> {
@@ -102,51 +150,51 @@ impl WatchScope {
     }
 }
 
-fn name_of_services(namespace: Option<&str>) -> String {
-    namespace.map_or("services".to_owned(), |namespace| format!("services in {namespace}"))
-}
-
 /// Watches forever; dropping the future ends it.
-pub(crate) async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
+pub(crate) async fn run(scope: WatchScope, observed: Sender<Observed>, life: Life) {
     let rules = &Policy { drain_on: scope.drain_on.clone(), ..Policy::default() };
-    let (observed, life) = (&observed, &life);
+    let Some((pulse, services)) = life.split_first() else { return };
+    let (observed, list) = (&observed, 0);
     let selector = &scope.node_selector.as_ref().map(LabelSelector::to_string).unwrap_or_default();
-    let name = "nodes".to_owned();
-    let nodes = Watch::<WatchedNode> { name, api: Box::new(Api::all), selector, rules, observed, life }.run();
-    let services = scope.services().map(|namespace| {
+    let (record, api) = (record_node as Record<WatchedNode>, Box::new(Api::<WatchedNode>::all));
+    let nodes = Watch { list, record, api, selector, rules, observed, pulse }.run();
+    let services = scope.services().zip(services).enumerate().map(|(at, (namespace, pulse))| {
         let api = Box::new(move |client| match namespace {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         });
-        let (name, selector) = (name_of_services(namespace), "");
-        Watch::<Service> { name, api, selector, rules, observed, life }.run()
+        let (list, record) = (at + 1, record_service as Record<Service>);
+        Watch { list, record, api, selector: "", rules, observed, pulse }.run()
     });
     tokio::join!(nodes, futures::future::join_all(services));
 }
 
 struct Watch<'a, Object> {
-    name: String,
+    /// Its place in [`Observed::lists`].
+    list: usize,
+    record: Record<Object>,
     api: Box<dyn Fn(Client) -> Api<Object> + Send + Sync + 'a>,
     selector: &'a str,
     rules: &'a Policy,
     observed: &'a Sender<Observed>,
-    life: &'a Arc<Life>,
+    pulse: &'a Arc<Pulse>,
 }
 
-impl<Object: Watched> Watch<'_, Object> {
+impl<Object> Watch<'_, Object>
+where
+    Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     async fn run(self) {
         let mut backoff = Backoff::default();
         let mut failing =
             Lasting::new("watch failed; retrying and keeping the last configuration", "watching again");
-        let list = &self.name;
         loop {
-            let ended = match Connector::Network.connect(self.life.observer(list)).await {
+            let pulse = self.pulse.clone();
+            let ended = match Connector::Network.connect(pulse).await {
                 Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
-            self.life.closed(list);
-            let reason = ended.reason.to_string();
-            self.life.restart(&reason);
+            self.pulse.ended();
             if ended.reason == FailureReason::Relist {
                 continue;
             }
@@ -157,24 +205,24 @@ impl<Object: Watched> Watch<'_, Object> {
                 FailureReason::Forbidden => "; haproxy-kubeconfig makes an account with this right",
                 _ => "",
             };
-            failing.tell_of(&reason, &format!("{list}: {}{todo}", ended.detail));
+            failing.tell_of(
+                &ended.reason.to_string(),
+                &format!("{}: {}{todo}", Object::plural(&()), ended.detail),
+            );
             tokio::time::sleep(backoff.wait()).await;
         }
     }
 
     /// Lists and watches until an error occurs or a relist is due.
     async fn session(&self, client: Client, failing: &mut Lasting) -> SessionEnd {
-        let mut config = Config::default().timeout(fastrand::u32(WATCH_SECONDS)).page_size(PAGE);
-        if !self.selector.is_empty() {
-            config = config.labels(self.selector);
-        }
-        let relist = relist_in(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64()), expires_in(&client));
+        let config = Config::default().page_size(PAGE).labels(self.selector);
+        // A relist comes with new credentials. A plugin may give some that have hardly any time left.
+        let relist = expires_in(&client).map_or(RELIST, |left| left.clamp(LASTING, RELIST));
         let client = tagged(client, StreamId(0), ANSWER_WITHIN);
         let session = Session { api: (self.api)(client), config, list_within: LIST_WITHIN };
-        let began = Instant::now();
         let stop = async {
             tokio::select! {
-                () = self.life.silent(&self.name, began, SILENCE) => {
+                () = self.pulse.silent(SILENCE) => {
                     (FailureReason::Unresponsive, format!("nothing heard for {} s", SILENCE.as_secs()))
                 }
                 () = tokio::time::sleep(relist) => (FailureReason::Relist, String::new()),
@@ -194,12 +242,13 @@ impl<Object: Watched> Watch<'_, Object> {
         match event {
             Event::Init => *listed = Facts::default(),
             Event::InitApply(object) => {
-                object.record(listed, Some(self.rules));
+                (self.record)(&object, listed, Some(self.rules));
             }
             Event::InitDone => self.observed.send_modify(|observed| {
-                let before = observed.lists.remove(&self.name).flatten().unwrap_or_default();
-                listed.order_cordons(before.cordons);
-                observed.lists.insert(self.name.clone(), Some(std::mem::take(listed)));
+                let Some(list) = observed.lists.get_mut(self.list) else { return };
+                listed.order_cordons(list.take().unwrap_or_default().cordons);
+                observed.deleted.retain(|key| !listed.services.contains_key(key));
+                *list = Some(std::mem::take(listed));
             }),
             Event::Apply(object) => self.changed(&object, Some(self.rules)),
             Event::Delete(object) => self.changed(&object, None),
@@ -208,35 +257,40 @@ impl<Object: Watched> Watch<'_, Object> {
 
     fn changed(&self, object: &Object, rules: Option<&Policy>) {
         self.observed.send_if_modified(|observed| {
-            let list = observed.lists.entry(self.name.clone()).or_default().get_or_insert_default();
-            let is_news = object.record(list, rules);
-            if is_news {
+            let Some(list) = observed.lists.get_mut(self.list) else { return false };
+            let list = list.get_or_insert_default();
+            let recorded = (self.record)(object, list, rules);
+            if recorded.is_news {
                 let before = std::mem::take(&mut list.cordons);
                 list.order_cordons(before);
             }
-            let gone = object.service_key().filter(|key| is_news && !list.services.contains_key(key));
-            if observed.deleted.len() < MAX_DELETED {
-                observed.deleted.extend(gone);
+            observed.deleted.retain(|key| !list.services.contains_key(key));
+            if observed.deleted.len() >= MAX_DELETED {
+                observed.deleted.clear();
             }
-            is_news
+            observed.deleted.extend(recorded.gone);
+            recorded.is_news
         });
     }
-}
-
-/// Returns the time until the next relist, which comes with new credentials.
-fn relist_in(usual: Duration, expires_in: Option<Duration>) -> Duration {
-    // A plugin may give credentials that have hardly any time left.
-    expires_in.map_or(usual, |left| usual.min(left.max(LASTING)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_session_ends_before_its_credentials_do() {
-        let minutes = |minutes| Duration::from_mins(minutes);
-        let relist = [None, Some(60), Some(10), Some(0)].map(|left| relist_in(RELIST, left.map(minutes)));
-        assert_eq!(relist, [RELIST, RELIST, minutes(10), LASTING]);
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_silent_from_its_last_byte_on() {
+        let (began, limit) = (Instant::now(), Duration::from_secs(75));
+        let watch = Pulse::default();
+        watch.accepted(StreamId(0), Connection::of_client(1));
+        let bytes = async {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_mins(1)).await;
+                watch.heard(StreamId(0));
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! { () = watch.silent(limit) => {}, () = bytes => {} }
+        assert_eq!(began.elapsed(), 3 * Duration::from_mins(1) + limit);
     }
 }

@@ -1,62 +1,48 @@
 //! The watched objects, reduced to the data that is needed.
 
-use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::observed::{
-    Cordon, DELETING, Facts, Family, Ingress, NodeOut, ObservedNode, ObservedService, PortFacts, ServiceKey,
+    Cordon, DELETING, Facts, Family, NodeOut, ObservedNode, ObservedService, PortFacts, ServiceKey,
     ServiceStatus,
 };
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use kube::Resource;
 use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{ConditionStatus, EXCLUDE_LABEL, Node, NodeFacts, Policy};
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 /// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-const WEIGHT: &str = "nodegate.io/haproxy-weight";
-const ADDRESS: &str = "nodegate.io/haproxy-address";
+const PREFIX: &str = "nodegate.io/haproxy-";
 /// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
 
-pub(super) trait Watched:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
-{
-    /// Puts the facts in place by these rules, or removes them without rules. Returns true if that changed
-    /// anything.
-    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool;
-
-    fn service_key(&self) -> Option<ServiceKey> {
-        None
-    }
+/// What a record has changed.
+pub(super) struct Recorded {
+    pub(super) is_news: bool,
+    /// The Service that is no longer there.
+    pub(super) gone: Option<ServiceKey>,
 }
 
-impl Watched for WatchedNode {
-    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool {
-        let name = self.metadata.name.clone().unwrap_or_default();
-        put(&mut facts.nodes, name, rules.map(|rules| node_facts(self, rules)))
-    }
+/// Puts the facts of an object in place by these rules, or removes them without rules.
+pub(super) type Record<Object> = fn(&Object, &mut Facts, Option<&Policy>) -> Recorded;
+
+pub(super) fn record_node(node: &WatchedNode, facts: &mut Facts, rules: Option<&Policy>) -> Recorded {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let is_news = put(&mut facts.nodes, name, rules.map(|rules| node_facts(node, rules)));
+    Recorded { is_news, gone: None }
 }
 
-impl Watched for Service {
-    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool {
-        put(&mut facts.services, key_of(self), rules.and_then(|_| service_facts(self)))
-    }
-
-    fn service_key(&self) -> Option<ServiceKey> {
-        Some(key_of(self))
-    }
+pub(super) fn record_service(service: &Service, facts: &mut Facts, rules: Option<&Policy>) -> Recorded {
+    let ObjectMeta { namespace, name, .. } = &service.metadata;
+    let key = [namespace, name].map(|part| part.as_deref().unwrap_or_default()).join("/");
+    let known = rules.and_then(|_| service_facts(service));
+    let is_gone = known.is_none();
+    let is_news = put(&mut facts.services, key.clone(), known);
+    Recorded { is_news, gone: Some(key).filter(|_| is_news && is_gone) }
 }
 
-fn key_of(service: &Service) -> ServiceKey {
-    let meta = &service.metadata;
-    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-}
-
-fn put<K: Ord, F: PartialEq>(known: &mut BTreeMap<K, Arc<F>>, key: K, facts: Option<F>) -> bool {
+fn put<F: PartialEq>(known: &mut BTreeMap<String, Arc<F>>, key: String, facts: Option<F>) -> bool {
     let Some(facts) = facts else { return known.remove(&key).is_some() };
     let is_news = known.get(&key).is_none_or(|before| **before != facts);
     known.insert(key, Arc::new(facts));
@@ -83,8 +69,7 @@ fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
         is_out_by_label,
         cordon,
         labels: labels.take(MAX_PARTS).collect(),
-        weight: annotation(meta, WEIGHT),
-        chosen: annotation(meta, ADDRESS),
+        chosen: annotation(meta, "address"),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
     }
 }
@@ -98,7 +83,7 @@ fn out_by(rules: &Policy, facts: NodeFacts) -> NodeOut {
 }
 
 fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
-    meta.annotations.as_ref()?.get(name).map(|text| clip(text))
+    meta.annotations.as_ref()?.get(&format!("{PREFIX}{name}")).map(|text| clip(text))
 }
 
 /// Returns the facts of a Service. `None` if it has no ports on nodes.
@@ -106,11 +91,6 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
     let spec = service.spec.as_ref()?;
     let kind = spec.type_.as_deref().filter(|kind| matches!(*kind, "NodePort" | "LoadBalancer"))?;
     let meta = &service.metadata;
-    let annotations = meta.annotations.iter().flatten().filter_map(|(key, value)| {
-        let name = key.strip_prefix(PREFIX)?;
-        // One character more than allowed, so that a value that is too long is noticed.
-        Some((clip(name), value.chars().take(MAX_VALUE + 1).collect()))
-    });
     let family = |word: &String| match word.as_str() {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
@@ -123,14 +103,18 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
         created: created.map_or(DELETING, |time| time.0.as_second()),
         load_balancer: kind == "LoadBalancer",
         class: spec.load_balancer_class.as_deref().map(clip),
-        address: spec.load_balancer_ip.as_deref().map(clip),
+        publish: annotation(meta, "publish").map(|text| text.trim() == "true"),
+        address: annotation(meta, "bind").or_else(|| spec.load_balancer_ip.as_deref().map(clip)),
         source_ranges: source_ranges(spec, meta),
         sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
         local: spec.external_traffic_policy.as_deref() == Some("Local"),
-        health_port: spec.health_check_node_port.and_then(port),
+        health_port: spec
+            .health_check_node_port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port != 0),
         families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
         ports: spec.ports.iter().flatten().filter_map(port_facts).take(MAX_PARTS).collect(),
-        annotations: annotations.take(MAX_PARTS).collect(),
+        asks_agents: annotation(meta, "local-check").is_some_and(|text| text.trim() == "agent"),
         status: service_status(service),
     })
 }
@@ -138,14 +122,10 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
 fn service_status(service: &Service) -> ServiceStatus {
     let meta = &service.metadata;
     let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
-    let entry = |entry: &LoadBalancerIngress| {
-        let LoadBalancerIngress { ip, hostname, ip_mode, .. } = entry.clone();
-        Ingress { ip, hostname, ip_mode }
-    };
     ServiceStatus {
         uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
         version: meta.resource_version.as_deref().map(clip).unwrap_or_default(),
-        ingress: ingress.into_iter().flatten().take(MAX_PARTS).map(entry).collect(),
+        ingress: ingress.into_iter().flatten().take(MAX_PARTS).cloned().collect(),
         writer: writer_of(meta, &["f:status", "f:loadBalancer", "f:ingress"])
             .and_then(|writer| writer.manager.as_deref().map(clip)),
     }
@@ -173,15 +153,10 @@ fn source_ranges(spec: &ServiceSpec, meta: &ObjectMeta) -> Vec<String> {
 
 fn port_facts(of: &ServicePort) -> Option<PortFacts> {
     Some(PortFacts {
-        name: of.name.as_deref().map(clip),
-        port: port(of.port)?,
-        node_port: of.node_port.and_then(port).unwrap_or(0),
+        port: u16::try_from(of.port).ok().filter(|port| *port != 0)?,
+        node_port: of.node_port.unwrap_or_default().try_into().unwrap_or_default(),
         protocol: clip(of.protocol.as_deref().unwrap_or("TCP")),
     })
-}
-
-fn port(number: i32) -> Option<u16> {
-    u16::try_from(number).ok().filter(|port| *port != 0)
 }
 
 fn clip(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! A cordon, and the death of a node: with agents, without agents, and for a Service whose traffic stays on the
 //! node.
 
-use crate::lab::{Lab, node_address, node_name};
+use crate::lab::{Lab, get, node_address, node_name};
 use crate::servers::{Counts, Switches, Traffic, serve_switched};
 use nodegate_testbed::network::ports;
 use serde_json::json;
@@ -11,62 +11,45 @@ use std::time::{Duration, Instant};
 /// The time without a failed request after which the last one was the last.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Returns a lab whose agents and applications know which nodes are out and which are dead.
-async fn site() -> (Lab, Switches) {
-    let (mut lab, switches) = (Lab::new(3).await, Switches::default());
-    // The applications do not know of drains.
-    let alive = Switches { draining: Arc::default(), ..switches.clone() };
-    lab.check_port = serve_switched(lab.checked.clone(), &switches).await;
-    lab.node_port = serve_switched(lab.served.clone(), &alive).await;
-    // As in a package: the default.
-    lab.reload_interval = "5s";
-    (lab, switches)
+/// Starts a server that can't drain, only die.
+async fn undrained(counts: Counts, switches: &Switches) -> u16 {
+    serve_switched(counts, &Switches { draining: Arc::default(), ..switches.clone() }).await
 }
 
-/// Cordons a node, as its agent sees it, too, and kills another one.
-async fn one_is_cordoned_and_one_dies(lab: &Lab, switches: &Switches, port: u16) {
-    let traffic = Traffic::start(port);
+/// kube-proxy answers 200 as long as there is an endpoint, so the watch alone drains the Service that it checks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
+    let (mut lab, switches) = (Lab::new(3).await, Switches::default());
+    lab.check_port = serve_switched(lab.checked.clone(), &switches).await;
+    lab.node_port = undrained(lab.served.clone(), &switches).await;
+    // As in a package: the default.
+    lab.reload_interval = "5s";
+    let (local, health) = (ports::free(), undrained(Counts::default(), &switches).await);
+    let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health}});
+    let node_port = undrained(lab.served.clone(), &switches).await;
+    lab.sim.apply(Lab::service("local", local, node_port, &more)).unwrap();
+    let web = lab.publish().await;
+    lab.until("the other one is served", async || get(local).is_ok()).await;
+    let traffic = [web, local].map(Traffic::start);
     for index in 0..3 {
         lab.until_asked(index).await;
     }
     switches.draining.lock().unwrap().insert(node_address(0));
     assert!(lab.sim.cordon(&node_name(0)));
     lab.until_spared(0).await;
-    traffic.none_lost(lab);
-    let traffic = Traffic::start(port);
+    for traffic in traffic {
+        traffic.none_lost(&lab);
+    }
+    let traffic = [web, local].map(Traffic::start);
     lab.until_asked(1).await;
     let died = Instant::now();
     switches.dead.lock().unwrap().insert(node_address(1));
-    loop {
-        tokio::time::sleep(QUIET).await;
-        if died.elapsed() > traffic.back_after(died) + QUIET {
-            return;
+    for traffic in traffic {
+        while died.elapsed() <= traffic.back_after(died) + QUIET {
+            assert!(died.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
+            tokio::time::sleep(QUIET).await;
         }
-        assert!(died.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_with_agents() {
-    let (mut lab, switches) = site().await;
-    let port = lab.publish().await;
-    one_is_cordoned_and_one_dies(&lab, &switches, port).await;
-    assert_eq!(lab.weight(&format!("nodegate_default_web_{port}"), &node_name(0)).await, Some(0));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
-    let (mut lab, switches) = site().await;
-    // kube-proxy answers 200 as long as there is an endpoint: the watch alone drains.
-    let alive = Switches { draining: Arc::default(), ..switches.clone() };
-    let health_port = serve_switched(Counts::default(), &alive).await;
-    let port = ports::free();
-    let mut local = lab.service("local", port, &json!({}));
-    local["spec"]["externalTrafficPolicy"] = json!("Local");
-    local["spec"]["healthCheckNodePort"] = json!(health_port);
-    lab.sim.apply(local).unwrap();
-    lab.start(&[port]).await;
-    one_is_cordoned_and_one_dies(&lab, &switches, port).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,7 +77,7 @@ async fn half_of_a_pool_stays_when_all_nodes_are_cordoned_and_the_others_wait_th
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
-    let (mut lab, _) = site().await;
+    let mut lab = Lab::new(3).await;
     lab.check_port = ports::free();
     let port = lab.publish().await;
     lab.until_logged("no node passes HAProxy's check").await;

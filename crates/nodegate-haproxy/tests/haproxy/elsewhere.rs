@@ -4,7 +4,7 @@ use crate::lab::{Lab, get};
 use crate::statuses::{ingress, publishing, writes};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::needs_root;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 
 /// The longest time until `/readyz` says so.
@@ -29,8 +29,7 @@ async fn says_so(lab: &Lab, service: &str) {
     assert!(took < SAYS_SO, "{took:?}");
     lab.until_metric("nodegate_haproxy_applied", 0.0).await;
     let before = writes(lab);
-    let late = lab.distinct(lab.service(service, ports::free(), &json!({}))).await;
-    lab.sim.apply(late).unwrap();
+    lab.add(service, Value::Null).await;
     lab.until("the change is seen", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!((writes(lab), ingress(lab, service)), (before, Value::Null));
@@ -72,7 +71,7 @@ async fn a_haproxy_that_runs_another_file_is_named_and_a_file_of_a_person_is_not
 async fn a_file_that_is_mounted_by_itself_is_named() {
     needs_root("a mount of its own");
     let mut lab = Lab::new(1).await;
-    lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
+    lab.add("web", Value::Null).await;
     std::fs::write(&lab.config, "").unwrap();
     let mount = format!("mount --bind {0} {0} && exec \"$@\"", lab.config.display());
     lab.program_by = ["unshare", "--mount", "sh", "-c", &mount, "sh"].map(str::to_owned).to_vec();

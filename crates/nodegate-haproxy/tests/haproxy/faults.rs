@@ -1,17 +1,10 @@
-//! Failures of the programs, of the disk and of the API server.
+//! Failures of the programs, of the template and of the API server.
 
 use crate::lab::{Lab, get, node_name};
 use crate::servers::Traffic;
-use nodegate_testbed::network::ports;
+use nodegate_testbed::haproxy::check;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::{needs_root, system};
-use serde_json::json;
-use std::path::Path;
 use std::time::Duration;
-
-fn failed(lab: &Lab, kind: &str) -> bool {
-    lab.metric(&format!("nodegate_haproxy_failures_total{{kind=\"{kind}\"}}")).is_some()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_programs_are_killed_at_random_and_come_back() {
@@ -31,25 +24,22 @@ async fn are_killed(rounds: u64) {
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
     for round in 0..rounds {
-        lab.set_share(0, 10 + round);
+        let (node, weight) = (node_name(0), if round % 2 == 0 { 0 } else { 100 });
+        assert!(if weight == 0 { lab.sim.cordon(&node) } else { lab.sim.uncordon(&node) });
         if round % 3 != 0 {
             lab.change(round);
         }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..600))).await;
         if fastrand::bool() {
             lab.kill_program().await;
-            let mut check = system("haproxy");
-            let valid = check.arg("-c").arg("-f").arg(&lab.config).output().unwrap();
-            assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
+            check(&lab.config).unwrap();
             lab.start_program();
         }
         if fastrand::bool() {
             lab.stop_haproxy();
             lab.start_haproxy().await;
         }
-        let expected = u32::try_from(10 + round).ok();
-        lab.until("the change is applied", async || lab.weight(&backend, &node_name(0)).await == expected)
-            .await;
+        lab.until_weight(&backend, 0, weight).await;
         lab.until("it is ready", async || lab.is_ready()).await;
         get(port).unwrap_or_else(|error| panic!("round {round}: {error}\n{}", lab.log()));
     }
@@ -60,58 +50,13 @@ async fn are_killed(rounds: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_changes_nothing() {
-    needs_root("a small disk");
-    let mut lab = Lab::new(2).await;
-    let small = lab.dir.path().join("small");
-    std::fs::create_dir(&small).unwrap();
-    let _mounted = Tmpfs::mount(&small);
-    lab.config = small.join("haproxy.cfg");
-    let port = lab.publish().await;
-    let old = std::fs::read(&lab.config).unwrap();
-    let traffic = Traffic::start(port);
-    let filler = small.join("filler");
-    let _ = std::fs::write(&filler, vec![0; 4 << 20]);
-    let next = ports::free();
-    lab.sim.apply(lab.distinct(lab.service("next", next, &json!({}))).await).unwrap();
-    lab.until("it fails", async || failed(&lab, "write")).await;
-    assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file stays\n{}", lab.log());
-    std::fs::remove_file(&filler).unwrap();
-    lab.until("the retry succeeds", async || get(next).is_ok()).await;
-    traffic.none_lost(&lab);
-}
-
-struct Tmpfs(std::path::PathBuf);
-
-impl Tmpfs {
-    fn mount(at: &Path) -> Self {
-        let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(at);
-        assert!(mount.status().is_ok_and(|status| status.success()));
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
     let old = std::fs::read(&lab.config).unwrap();
     let traffic = Traffic::start(port);
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let busy =
-        format!("listen own\n  mode http\n  timeout client 5s\n  bind {}\n", taken.local_addr().unwrap());
     for (template, says) in [
-        // `haproxy -c` finds nothing wrong with these two.
-        ("global\n  stats socket /nowhere/at/all.sock\n", "in a directory that does not exist"),
-        (&busy, "HAProxy can't listen as --template has it: another program has port"),
         ("global\n  no-such-keyword\n", "no-such-keyword"),
         ("defaults nodegate\n", "which the generated part has"),
         ("global\n  zero-warning\n", "it has zero-warning"),
@@ -137,10 +82,11 @@ async fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
 
     let master = lab.haproxy.as_ref().and_then(tokio::process::Child::id).unwrap();
     signal(master, "STOP");
-    lab.set_share(0, 7);
+    assert!(lab.sim.cordon(&node_name(0)));
     lab.until("/readyz says so", async || lab.page("/readyz").contains("does not answer")).await;
     signal(master, "CONT");
-    lab.until("it is applied", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
+    lab.until_weight(&backend, 0, 0).await;
+    lab.undrain(&backend, 0).await;
 
     lab.until_metric("nodegate_haproxy_pending", 0.0).await;
     let old = std::fs::read(&lab.config).unwrap();

@@ -6,10 +6,10 @@ use crate::servers::{Counts, count};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{nodegate_haproxy, system};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,16 +88,30 @@ impl Lab {
         self.sim.apply(node(index)).unwrap();
     }
 
-    /// Returns a Service whose ports all lead to the nodes' one application.
-    pub(crate) fn service(&self, name: &str, port: u16, annotations: &Value) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+    /// Returns a Service with more fields.
+    pub(crate) fn service(name: &str, port: u16, node_port: u16, more: &Value) -> Value {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
             "spec": {
                 "type": "LoadBalancer", "selector": {"app": name},
-                "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": self.node_port, "protocol": "TCP"}],
+                "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
             },
-        })
+        });
+        merge(&mut service, more);
+        service
+    }
+
+    /// Creates a Service with more fields, whose port leads to an application on each node. Returns its port.
+    pub(crate) async fn add(&self, name: &str, more: Value) -> u16 {
+        let port = ports::free();
+        self.add_at(port, name, more).await;
+        port
+    }
+
+    pub(crate) async fn add_at(&self, port: u16, name: &str, more: Value) {
+        // The API server gives each node port to one Service only.
+        let node_port = serve(self.served.clone(), |_| true).await;
+        self.sim.apply(Self::service(name, port, node_port, &more)).unwrap();
     }
 
     /// Starts both programs, and waits until these ports answer.
@@ -116,13 +130,13 @@ impl Lab {
     /// Starts both programs with one Service. Returns its port.
     pub(crate) async fn publish(&mut self) -> u16 {
         let port = ports::free();
-        self.sim.apply(self.service("web", port, &json!({}))).unwrap();
+        self.sim.apply(Self::service("web", port, self.node_port, &Value::Null)).unwrap();
         self.start(&[port]).await;
         port
     }
 
     pub(crate) async fn start_haproxy(&mut self) {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.haproxy_log()).unwrap();
+        let log = self.log_file("haproxy.log");
         let mut command = started_by(&self.haproxy_by, system("haproxy"));
         command.arg("-W").arg("-S").arg(&self.master).args(&self.haproxy_arguments);
         if self.haproxy_arguments.is_empty() {
@@ -136,8 +150,8 @@ impl Lab {
     }
 
     pub(crate) fn start_program(&mut self) {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
-        let mut command = started_by(&self.program_by, std::process::Command::new(program()));
+        let log = self.log_file("program.log");
+        let mut command = started_by(&self.program_by, std::process::Command::new(nodegate_haproxy()));
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--config").arg(&self.config);
         command.arg("--master-socket").arg(&self.master);
         command.args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
@@ -163,19 +177,10 @@ impl Lab {
         self.program.take().unwrap().kill().await.unwrap();
     }
 
-    /// Returns a Service with a node port of its own, because the API server gives each to one Service only.
-    pub(crate) async fn distinct(&self, mut service: Value) -> Value {
-        service["spec"]["ports"][0]["nodePort"] = json!(serve(Arc::clone(&self.served), |_| true).await);
-        service
-    }
-
     /// Changes a Service of its own, which takes a reload.
     pub(crate) fn change(&self, round: u64) {
-        let balance = ["roundrobin", "leastconn", "random"][usize::try_from(round).unwrap() % 3];
-        let mut service =
-            self.service("other", self.other_port, &json!({"nodegate.io/haproxy-balance": balance}));
-        service["spec"]["ports"][0]["nodePort"] = json!(self.other_port);
-        self.sim.apply(service).unwrap();
+        let more = json!({"spec": {"loadBalancerSourceRanges": [format!("10.0.{}.0/24", round % 250)]}});
+        self.sim.apply(Self::service("other", self.other_port, self.other_port, &more)).unwrap();
     }
 
     /// Returns the names of the files beside `--config` that belong to it.
@@ -188,14 +193,6 @@ impl Lab {
             .collect();
         names.sort();
         names
-    }
-
-    /// Annotates a node with its share of the traffic, which takes no reload.
-    pub(crate) fn set_share(&self, index: usize, share: u64) {
-        let set = |node: &mut Value| {
-            node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(share.to_string());
-        };
-        assert!(self.sim.edit_node(&node_name(index), "test", set));
     }
 
     /// Returns the nodes that many requests to a port reach.
@@ -216,7 +213,7 @@ impl Lab {
 
     /// Returns the tables of `--explain`.
     pub(crate) fn explain(&self) -> String {
-        let mut command = std::process::Command::new(program());
+        let mut command = std::process::Command::new(nodegate_haproxy());
         command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--explain");
         command.arg("--config").arg(&self.config).arg("--master-socket").arg(&self.master);
         let output = command.args(self.settings()).output().unwrap();
@@ -224,28 +221,24 @@ impl Lab {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn haproxy_log(&self) -> PathBuf {
-        self.dir.path().join("haproxy.log")
+    /// Opens a log for a program's output.
+    fn log_file(&self, name: &str) -> std::fs::File {
+        let path = self.dir.path().join(name);
+        std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap()
     }
 
-    pub(crate) fn log_path(&self) -> PathBuf {
-        self.dir.path().join("program.log")
-    }
-
-    /// Returns the whole log of the program.
-    pub(crate) fn whole_log(&self) -> String {
-        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
     }
 
     /// Returns the end of the logs of both programs.
     pub(crate) fn log(&self) -> String {
-        let read = |name: &Path| std::fs::read_to_string(name).unwrap_or_default();
-        let haproxy = read(&self.haproxy_log());
-        let tail = |text: &str, most: usize| {
+        let tail = |name: &str, most: usize| {
+            let text = self.read(name);
             let lines: Vec<&str> = text.lines().collect();
-            lines[lines.len().saturating_sub(most)..].join("\n")
+            format!("--- {name}\n{}\n", lines[lines.len().saturating_sub(most)..].join("\n"))
         };
-        format!("--- program\n{}\n--- haproxy\n{}", tail(&self.whole_log(), 60), tail(&haproxy, 30))
+        tail("program.log", 60) + &tail("haproxy.log", 30)
     }
 
     /// Returns the master's answer. A master that restarts does not answer.
@@ -270,11 +263,11 @@ impl Lab {
     }
 
     pub(crate) async fn reloads(&self) -> u64 {
-        self.got("an answer of the master", async || self.processes().await).await.0
+        self.reloads_and_old_workers().await.0
     }
 
-    pub(crate) async fn old_workers(&self) -> usize {
-        self.got("an answer of the master", async || self.processes().await).await.1
+    pub(crate) async fn reloads_and_old_workers(&self) -> (u64, usize) {
+        self.got("an answer of the master", async || self.processes().await).await
     }
 
     /// Returns the newest worker's answer, or nothing.
@@ -300,15 +293,18 @@ impl Lab {
     /// Cordons a node, and waits until HAProxy gives its server no weight.
     pub(crate) async fn drain(&self, backend: &str, index: usize) {
         assert!(self.sim.cordon(&node_name(index)));
-        self.until("it has no weight", async || self.weight(backend, &node_name(index)).await == Some(0))
-            .await;
+        self.until_weight(backend, index, 0).await;
     }
 
     /// Uncordons a node, and waits until HAProxy gives its server weight.
     pub(crate) async fn undrain(&self, backend: &str, index: usize) {
         assert!(self.sim.uncordon(&node_name(index)));
-        let back = async || self.weight(backend, &node_name(index)).await.is_some_and(|weight| weight > 0);
-        self.until("it has weight", back).await;
+        self.until_weight(backend, index, 100).await;
+    }
+
+    pub(crate) async fn until_weight(&self, backend: &str, index: usize, weight: u32) {
+        let has = async || self.weight(backend, &node_name(index)).await == Some(weight);
+        self.until(&format!("node {index} has the weight {weight}"), has).await;
     }
 
     /// Waits until HAProxy has reloaded since then, and everything is applied.
@@ -352,7 +348,7 @@ impl Lab {
 
     /// Waits until the program's log has this text. A metric may change a moment earlier.
     pub(crate) async fn until_logged(&self, text: &str) {
-        self.until(&format!("the log says {text:?}"), async || self.whole_log().contains(text)).await;
+        self.until(&format!("the log says {text:?}"), async || self.read("program.log").contains(text)).await;
     }
 
     /// Waits until a series has this value. A log line may appear a moment earlier.
@@ -389,14 +385,6 @@ impl Lab {
         let before = count(&self.served, index);
         self.until(&format!("node {index} is asked"), async || count(&self.served, index) > before).await;
     }
-
-    /// Returns the resident memory of the program in KiB.
-    pub(crate) fn resident(&self) -> u64 {
-        let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
-    }
 }
 
 impl Drop for Lab {
@@ -405,10 +393,14 @@ impl Drop for Lab {
     }
 }
 
-/// Returns the program that cargo built, or the one that `NODEGATE_HAPROXY` names, such as a release.
-pub(crate) fn program() -> PathBuf {
-    let built = || PathBuf::from(env!("CARGO_BIN_EXE_nodegate-haproxy"));
-    std::env::var_os("NODEGATE_HAPROXY").map_or_else(built, PathBuf::from)
+fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            more.iter().for_each(|(key, more)| merge(into.entry(key).or_insert(Value::Null), more));
+        }
+        (_, Value::Null) => {}
+        (into, more) => *into = more.clone(),
+    }
 }
 
 /// Returns a command that starts a program behind these words.

@@ -4,7 +4,6 @@
 use crate::lab::{Lab, node_address, node_name};
 use crate::servers::{Traffic, serve, serve_requests};
 use nodegate_readiness::EXCLUDE_LABEL;
-use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,37 +22,21 @@ async fn lab(nodes: usize) -> (Lab, Sick) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_nodes_are_cordoned_and_no_request_is_lost() {
-    let (mut lab, _) = lab(3).await;
-    let (web, tcp) = (ports::free(), ports::free());
-    let mode = json!({"nodegate.io/haproxy-mode": "http"});
-    lab.sim.apply(lab.service("web", web, &mode)).unwrap();
-    let mut plain = lab.service("plain", tcp, &json!({}));
-    plain["spec"]["ports"][0]["nodePort"] = json!(serve(lab.served.clone(), |_| true).await);
-    lab.sim.apply(plain).unwrap();
-    lab.start(&[web, tcp]).await;
-    let traffic = [Traffic::start(web), Traffic::start(tcp)];
-    let backend = format!("nodegate_default_web_{web}");
-    for index in 0..3 {
-        lab.drain(&backend, index).await;
-    }
-    for port in [web, tcp] {
-        lab.until_reached(port, &[0, 1, 2]).await;
-    }
-    lab.undrain(&backend, 1).await;
-    for traffic in traffic {
-        traffic.none_lost(&lab);
-    }
-    for port in [web, tcp] {
-        lab.until_reached(port, &[1]).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() {
     let (mut lab, sick) = lab(3).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
+    let traffic = Traffic::start(port);
+    for index in 0..3 {
+        lab.drain(&backend, index).await;
+    }
+    lab.until_reached(port, &[0, 1, 2]).await;
+    lab.undrain(&backend, 0).await;
+    lab.until_reached(port, &[0]).await;
+    traffic.none_lost(&lab);
+    for index in [1, 2] {
+        lab.undrain(&backend, index).await;
+    }
     sick.lock().unwrap().insert(node_address(0));
     lab.sim.set_ready(&node_name(0), "False", "KubeletNotReady");
     for index in [1, 2] {
@@ -104,14 +87,10 @@ async fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drained_nodes_with_an_endpoint_serve_a_local_service() {
     let (mut lab, _) = lab(3).await;
-    let port = ports::free();
     let with_endpoint = |at| at != node_address(2);
     let health_port = serve(Arc::default(), with_endpoint).await;
-    let mut local = lab.service("local", port, &json!({}));
-    local["spec"]["type"] = json!("LoadBalancer");
-    local["spec"]["externalTrafficPolicy"] = json!("Local");
-    local["spec"]["healthCheckNodePort"] = json!(health_port);
-    lab.sim.apply(local).unwrap();
+    let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health_port}});
+    let port = lab.add("local", more).await;
     lab.start(&[port]).await;
     let backend = format!("nodegate_default_local_{port}");
     lab.until_reached(port, &[0, 1]).await;

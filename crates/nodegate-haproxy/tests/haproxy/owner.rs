@@ -43,7 +43,8 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     lab.until_logged("HAProxy is not running").await;
     lab.kill_program().await;
     lab.start_program();
-    a_while_due(&lab).await;
+    lab.until_metric("nodegate_haproxy_pending", 1.0).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), good, "{}", lab.log());
     lab.start_haproxy().await;
     lab.until("it serves", async || get(port).is_ok()).await;
@@ -53,12 +54,6 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     std::fs::write(&lab.template, "global\n  maxconn 1999\n").unwrap();
     lab.until_reloaded(before).await;
     lab.until("it serves", async || get(port).is_ok()).await;
-}
-
-/// Waits until the program has tried to apply a change for a while.
-async fn a_while_due(lab: &Lab) {
-    lab.until_metric("nodegate_haproxy_pending", 1.0).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,8 +100,7 @@ async fn the_first_file_needs_no_api_server_and_the_api_server_may_be_behind_it(
     lab.until("the template's part serves", async || get(own).is_ok()).await;
     assert!(!lab.is_ready());
     lab.sim.restart(true).await.unwrap();
-    let web = ports::free();
-    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
+    let web = lab.add("web", Value::Null).await;
     lab.until("the Service is served", async || get(web).is_ok() && lab.is_ready()).await;
 }
 
@@ -120,10 +114,9 @@ async fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
             },
         )
         .await;
-    let port = ports::free();
-    let mut local = lab.service("local", port, &json!({"nodegate.io/haproxy-local-check": "agent"}));
-    local["spec"]["externalTrafficPolicy"] = json!("Local");
-    lab.sim.apply(local).unwrap();
+    let annotations = json!({"nodegate.io/haproxy-local-check": "agent"});
+    let more = json!({"metadata": {"annotations": annotations}, "spec": {"externalTrafficPolicy": "Local"}});
+    lab.add("local", more).await;
     lab.start(&[]).await;
     let why = "the agents do not watch it: they need --watch-service default/local";
     lab.until_logged(why).await;

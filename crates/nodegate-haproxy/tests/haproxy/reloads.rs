@@ -1,6 +1,6 @@
 //! A change of the file is a reload: paced, proven, and without a lost request. A change of weights is none.
 
-use crate::lab::{Lab, TEMPLATE, get, local};
+use crate::lab::{Lab, TEMPLATE, get, local, serve};
 use crate::servers::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::json;
@@ -81,7 +81,7 @@ async fn under_traffic(reloads: u64) {
         lab.until_reloaded(before).await;
         let due = 500 * usize::try_from(round + 1).unwrap();
         lab.until("requests are answered", async || traffic.answered() >= due).await;
-        most_old = most_old.max(lab.old_workers().await);
+        most_old = most_old.max(lab.reloads_and_old_workers().await.1);
         if round == (reloads - 1).min(HELD) {
             // The connection from before the first reload still works.
             assert!(answers(held.swap_remove(0)));
@@ -94,18 +94,14 @@ async fn under_traffic(reloads: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bursts_of_services_are_a_few_reloads() {
+async fn bursts_of_services_are_a_few_reloads_of_its_own_haproxy_and_of_an_operator_s() {
     bursts(false).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bursts_of_services_are_a_few_reloads_of_an_operator_s_haproxy() {
     bursts(true).await;
 }
 
 /// Deletes, changes and creates Services faster than HAProxy may reload.
 async fn bursts(has_run_before: bool) {
-    let [own, web, ports @ ..]: [u16; 6] = std::array::from_fn(|_| ports::free());
+    let [own, ports @ ..]: [u16; 5] = std::array::from_fn(|_| ports::free());
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "2s";
     let answer = "timeout client 5s\n  http-request return status 200";
@@ -115,23 +111,22 @@ async fn bursts(has_run_before: bool) {
         std::fs::copy(&lab.template, &lab.config).unwrap();
         lab.start_haproxy().await;
     }
-    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
-    lab.start(&[own, web]).await;
-    let mut services = Vec::new();
-    for port in ports {
-        services.push(lab.distinct(lab.service(&format!("burst-{port}"), port, &json!({}))).await);
+    let web = lab.publish().await;
+    let mut node_ports = Vec::new();
+    for _ in ports {
+        node_ports.push(serve(lab.served.clone(), |_| true).await);
     }
     let (traffic, before) = ([own, web].map(Traffic::start), lab.reloads().await);
     let began = std::time::Instant::now();
     for round in 0..100_usize {
-        for (index, service) in services.iter_mut().enumerate() {
-            let name = service["metadata"]["name"].as_str().unwrap().to_owned();
+        for (index, port) in ports.into_iter().enumerate() {
+            let name = format!("burst-{index}");
             if (round + index).is_multiple_of(4) {
                 lab.sim.delete("services", "default", &name);
             } else {
-                let balance = ["roundrobin", "leastconn", "random"][round % 3];
-                service["metadata"]["annotations"]["nodegate.io/haproxy-balance"] = json!(balance);
-                lab.sim.apply(service.clone()).unwrap();
+                let affinity = ["None", "ClientIP"][round % 2];
+                let more = json!({"spec": {"sessionAffinity": affinity}});
+                lab.sim.apply(Lab::service(&name, port, node_ports[index], &more)).unwrap();
             }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

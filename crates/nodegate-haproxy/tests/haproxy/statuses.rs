@@ -1,10 +1,9 @@
 //! `--publish-status`: two processes write the same, and only what is their own. The tests look at the objects and count
 //! the requests of the API server.
 
-use crate::lab::{Lab, get, get_from, serve};
-use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule};
+use crate::lab::{Lab, get, get_from};
+use nodegate_kube_sim::Rule;
 use nodegate_testbed::kubectl::Kubectl;
-use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,8 +32,7 @@ async fn pair() -> ([Lab; 2], u16) {
     second.sim = first.sim.clone();
     second.sim.write_kubeconfig(&second.dir.path().join("kubeconfig")).unwrap();
     (second.check_port, second.node_port) = (first.check_port, first.node_port);
-    let port = ports::free();
-    first.sim.apply(first.service("web", port, &json!({}))).unwrap();
+    let port = first.add("web", Value::Null).await;
     first.start(&[port]).await;
     second.start(&[]).await;
     let there = SocketAddr::from(([127, 0, 0, 2], port));
@@ -68,14 +66,6 @@ fn kubectl(lab: &Lab, words: &[&str]) {
     kubectl.must(words);
 }
 
-/// Returns a Service with its own node port, and its port.
-async fn another(lab: &Lab, name: &str, annotations: &Value) -> (Value, u16) {
-    let port = ports::free();
-    let mut service = lab.service(name, port, annotations);
-    service["spec"]["ports"][0]["nodePort"] = json!(serve(lab.served.clone(), |_| true).await);
-    (service, port)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_write_the_same_and_one_goes_on_alone() {
     let (mut labs, _) = pair().await;
@@ -84,8 +74,7 @@ async fn two_write_the_same_and_one_goes_on_alone() {
     let before = writes(&labs[0]);
     assert!((1..=2).contains(&before), "{before}\n{}", labs[0].log());
     labs[0].kill_program().await;
-    let (service, _) = another(&labs[0], "next", &json!({})).await;
-    labs[0].sim.apply(service).unwrap();
+    labs[0].add("next", Value::Null).await;
     until_ingress(&labs[1], "next", &proxy(ADDRESS)).await;
     labs[0].start_program();
     labs[0].until("it is back", async || labs[0].is_ready()).await;
@@ -95,28 +84,20 @@ async fn two_write_the_same_and_one_goes_on_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_goes_with_its_service_and_those_of_others_stay() {
-    let port = ports::free();
     let mut lab = publishing(1, &[]).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    let web = lab.add("web", Value::Null).await;
     let foreign = proxy("198.51.100.1");
-    let (mut others, others_port) = another(&lab, "others", &json!({})).await;
-    others["status"] = json!({"loadBalancer": {"ingress": foreign}});
-    lab.sim.apply(others).unwrap();
-    let (mut class, _) = another(&lab, "class", &json!({})).await;
-    class["spec"]["loadBalancerClass"] = json!("example.com/other");
-    lab.sim.apply(class).unwrap();
-    let (mut node_port, node_port_port) =
-        another(&lab, "node-port", &json!({"nodegate.io/haproxy-publish": "true"})).await;
-    node_port["spec"]["type"] = json!("NodePort");
-    lab.sim.apply(node_port).unwrap();
-    lab.start(&[port, others_port, node_port_port]).await;
+    let status = json!({"status": {"loadBalancer": {"ingress": foreign}}});
+    let others = lab.add("others", status).await;
+    lab.add("class", json!({"spec": {"loadBalancerClass": "example.com/other"}})).await;
+    let annotations = json!({"nodegate.io/haproxy-publish": "true"});
+    let more = json!({"metadata": {"annotations": annotations}, "spec": {"type": "NodePort"}});
+    let node_port = lab.add("node-port", more).await;
+    lab.start(&[web, others, node_port]).await;
     until_ingress(&lab, "web", &proxy(ADDRESS)).await;
-    lab.until_logged("leaving it alone").await;
-    lab.until_metric("nodegate_haproxy_status_foreign", 1.0).await;
-
     kubectl(&lab, &["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
     until_ingress(&lab, "web", &Value::Null).await;
-    lab.until("the port is closed", async || get(port).is_err()).await;
+    lab.until("the port is closed", async || get(web).is_err()).await;
     a_while(&lab).await;
     assert_eq!(ingress(&lab, "others"), foreign);
     for name in ["class", "node-port"] {
@@ -131,16 +112,11 @@ fn events(lab: &Lab) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_say_why_a_service_is_not_published() {
-    let port = ports::free();
     let mut lab = publishing(1, &[]).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
-    let (mut late, _) = another(&lab, "late", &json!({})).await;
-    late["spec"]["ports"][0]["port"] = json!(port);
-    late["metadata"]["creationTimestamp"] = json!("2099-01-01T00:00:00Z");
-    lab.sim.apply(late).unwrap();
-    let (ignored, _) = another(&lab, "ignored", &json!({"nodegate.io/haproxy-publish": "false"})).await;
-    lab.sim.apply(ignored).unwrap();
+    let port = lab.publish().await;
+    lab.add_at(port, "late", json!({"metadata": {"creationTimestamp": "2099-01-01T00:00:00Z"}})).await;
+    let annotations = json!({"nodegate.io/haproxy-publish": "false"});
+    lab.add("ignored", json!({"metadata": {"annotations": annotations}})).await;
     let event = lab.got("an Event", async || events(&lab).pop()).await;
     let why = event["message"].as_str().unwrap();
     assert!(why.contains("which default/web has had for longer"), "{why}");
@@ -158,34 +134,20 @@ async fn events_say_why_a_service_is_not_published() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_rights_it_says_so_and_serves() {
-    let port = ports::free();
+async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
     let mut lab = publishing(1, &[]).await;
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
-    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read]);
-    let kubeconfig = lab.dir.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, lab.sim.kubeconfig_for("reader")).unwrap();
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
-    lab.until_logged("lacks rights for --publish-status").await;
-    assert!(lab.whole_log().contains("manifests/publish-status.yaml"), "{}", lab.log());
+    let write = Rule::allow(&["patch"], "", &["services/status"]);
+    lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read.clone()]);
+    std::fs::write(lab.dir.path().join("kubeconfig"), lab.sim.kubeconfig_for("writer")).unwrap();
+    let port = lab.publish().await;
+    lab.until_logged(
+        "the account lacks rights for --publish-status, which manifests/publish-status.yaml has",
+    )
+    .await;
     lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
     assert_eq!(ingress(&lab, "web"), Value::Null);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
-    let port = ports::free();
-    let mut lab = publishing(1, &[]).await;
-    lab.sim.faults().add(Fault {
-        effect: Effect::Status { code: 500, retry_after: 0 },
-        scope: FaultScope::all().resources(&["services"]).verbs(&["patch"]),
-        probability: 1.0,
-    });
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
-    lab.until_logged("can't write to the cluster; retrying").await;
-    lab.sim.faults().clear();
+    lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read, write]);
     until_ingress(&lab, "web", &proxy(ADDRESS)).await;
     lab.until_logged("writing to the cluster works again").await;
     // An outage of the API server, after the watch has brought the status that was written.

@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, get, local, node_name};
 use nodegate_testbed::network::ports;
-use serde_json::json;
+use serde_json::Value;
 
 /// Twelve `defaults` that broke a generated section in the operator's own configuration.
 const HOSTILE: [(&str, &str); 12] = [
@@ -52,7 +52,7 @@ async fn hostile_defaults_reach_no_generated_section() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn variables_directory_options_and_sockets_of_the_master_count() {
-    let (own, port) = (ports::free(), ports::free());
+    let own = ports::free();
     let mut lab = Lab::new(1).await;
     let home = lab.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
@@ -75,8 +75,8 @@ async fn variables_directory_options_and_sockets_of_the_master_count() {
     lab.start_haproxy().await;
     assert_eq!(get(own), Err("status 503".to_owned()));
     std::fs::remove_file(&lab.config).unwrap();
-    lab.sim.apply(lab.service("thief", own, &json!({}))).unwrap();
-    lab.sim.apply(lab.distinct(lab.service("web", port, &json!({}))).await).unwrap();
+    lab.add_at(own, "thief", Value::Null).await;
+    let port = lab.add("web", Value::Null).await;
     lab.start_program();
     lab.until("the Service is served", async || get(port).is_ok() && lab.is_ready()).await;
     let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;

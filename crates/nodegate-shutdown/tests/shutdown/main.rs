@@ -256,7 +256,7 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
         assert_eq!((output.status.code(), text.lines().count()), (Some(code), 3), "{text}");
         text.lines().zip(words).for_each(|(line, words)| assert!(line.contains(words), "{words:?}: {text}"));
     };
-    let held = "held; a shutdown is delayed by at most 45 s";
+    let held = "held; a shutdown is delayed, at most 45 s";
     scene.agent.now(answer("200 OK", DRAIN));
     let agent = "says Ready; load balancers: 2, acknowledged within 8 s";
     says(
@@ -274,8 +274,55 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
         &DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, ""),
     ));
     says(1, [held, agent, "the agent runs without --host-signals"]);
+    scene.agent.now(answer("200 OK", &DRAIN.replace(r#""lock":true,"delay_ms":45000"#, r#""lock":false"#)));
+    says(
+        1,
+        [
+            held,
+            agent,
+            "does not wait: the agent does not see the lock: its --host-signals is another directory",
+        ],
+    );
     scene.agent.now(Act::Say(String::new()));
     says(1, [held, "does not answer", "does not wait for load balancers"]);
+    for (usec, code, words) in [
+        (
+            0,
+            1,
+            ["held, but systemd-logind delays no shutdown (InhibitDelayMaxSec=0)", "InhibitDelayMaxSec=0"],
+        ),
+        (u64::MAX, 0, ["held; a shutdown is delayed, without a limit", "acknowledged, without a limit"]),
+    ] {
+        scene.logind.host().delay_usec = usec;
+        scene.agent.now(answer("200 OK", DRAIN));
+        says(code, [words[0], agent, words[1]]);
+    }
+}
+
+#[test]
+fn an_agent_that_does_not_read_the_files_is_named_before_the_day() {
+    for (host, why) in [
+        ("", "the agent runs without --host-signals"),
+        (r#""host":{"shutdown":false,"lock":false},"#, "the agent does not see the lock"),
+    ] {
+        let mut scene = Scene::set();
+        let host = DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, host);
+        scene.agent.now(answer("200 OK", &host));
+        scene.start();
+        scene.holds("45000");
+        // Each signal is a reason to look again.
+        scene.until("the warning", || {
+            scene.logind.prepare(false, true);
+            scene.log().contains(&format!("a shutdown does not wait for load balancers: {why}"))
+        });
+        scene.agent.now(answer("200 OK", DRAIN));
+        let asked = scene.agent.asked();
+        scene.until("another look", || {
+            scene.logind.prepare(false, true);
+            scene.agent.asked() > asked + 1
+        });
+        assert_eq!(scene.log().matches("WARN").count(), 1, "{}", scene.log());
+    }
 }
 
 #[test]

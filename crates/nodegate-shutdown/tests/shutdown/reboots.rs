@@ -23,6 +23,8 @@ const AGENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 const PATIENCE: Duration = Duration::from_mins(5);
 /// The time after which balancers notice a dead node by themselves.
 const NOTICED: Duration = Duration::from_secs(8);
+/// The file with the result of the service, as systemd calls it.
+const RESULT: &str = "/run/nodegate/result";
 /// The longest time until a node whose shutdown is cancelled is back.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 /// The requests of a second through each balancer, each by a client of its own: a lost one may take as long as clients wait.
@@ -43,7 +45,7 @@ enum Then {
 /// A case: its name, true if it may lose requests, and what is done.
 type Case = (&'static str, bool, fn(&mut Scene) -> Then);
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 19] = [
     ("without", true, |scene| scene.runs("systemctl reboot")),
     ("systemctl", false, |scene| scene.runs("systemctl reboot")),
     ("shutdown", false, |scene| scene.runs("shutdown -r now")),
@@ -82,6 +84,11 @@ const CASES: [Case; 17] = [
         scene.runs("systemctl reboot")
     }),
     ("target", false, |scene| scene.runs("systemctl start --no-block reboot.target")),
+    ("target-frozen", true, |scene| {
+        scene.debian.run("systemctl kill --signal=STOP pod-agent");
+        scene.ends_past_logind()
+    }),
+    ("target-slow", true, Scene::ends_past_logind),
     ("cancel", false, |scene| {
         scene.goes_out();
         scene.runs("shutdown -c");
@@ -113,7 +120,7 @@ impl Scene {
         let cluster = Cluster::start();
         let over = files(case, &cluster);
         let debian = Debian::boot(&root(), Some(&over));
-        let interval = if case == "slow" { "20s" } else { "1s" };
+        let interval = if case.ends_with("slow") { "20s" } else { "1s" };
         let balancers = [1, 2].map(|number| balance(&cluster, number, interval)).into();
         let (clients, began) = (Vec::new(), Instant::now());
         let mut scene = Self { debian, cluster, clients, began, _balancers: balancers };
@@ -121,7 +128,7 @@ impl Scene {
         match case {
             "young" => sleep(Duration::from_secs(5)),
             // Three of its probes, and the agent's 90 s.
-            "slow" => sleep(Duration::from_secs(130)),
+            "slow" | "target-slow" => sleep(Duration::from_secs(130)),
             _ => scene.wait("the agent to know both balancers", |_| {
                 let drain = http::get(AGENT, "/drain.json").map(|reply| reply.json()).unwrap_or_default();
                 drain["acknowledged_ready"] == true && drain["probers"] == 2
@@ -164,6 +171,14 @@ impl Scene {
         let is_out =
             |_: &Self| http::get(AGENT, "/health").is_ok_and(|reply| reply.body.contains("NodeShutdown"));
         self.wait("the node to be out", is_out);
+    }
+
+    /// The host goes down past logind, and load balancers are slow or the agent is silent: the service ends by itself, not by systemd's SIGKILL.
+    fn ends_past_logind(&mut self) -> Then {
+        self.runs("systemctl start --no-block reboot.target");
+        let result = || Some(self.debian.read(RESULT)).filter(|result| !result.is_empty());
+        assert_eq!(until_within(PATIENCE, result, || self.debian.said()), "success\n");
+        Then::Ends
     }
 
     fn api_away(&mut self) -> Then {
@@ -299,6 +314,14 @@ fn files(case: &str, cluster: &Cluster) -> PathBuf {
         copy(&packaging.join("logind/50-nodegate.conf"), "etc/systemd/logind.conf.d/50-nodegate.conf");
         if case != "without" {
             enable("nodegate-shutdown");
+        }
+        if case.starts_with("target-") {
+            // The system goes on when the file has been read.
+            let post = format!("ExecStopPost=/bin/sh -c 'echo $SERVICE_RESULT >{RESULT}; sleep 3'");
+            write(
+                "etc/systemd/system/nodegate-shutdown.service.d/result.conf",
+                &format!("[Service]\n{post}\n"),
+            );
         }
     }
     over

@@ -18,8 +18,12 @@ impl Board {
         self.published.load().state.needed(&self.catalog)
     }
 
-    /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for.
+    /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for. While the
+    /// cache is stale, the last one stays: it belongs to the last known Ready condition.
     pub fn set_kubelet(&self, outcome: Outcome, now: Moment, wall: SystemTime) {
+        if self.freshness(now).stale {
+            return;
+        }
         self.change(now, wall, |state| {
             let outcome = Some(outcome);
             let changed = state.kubelet != outcome;
@@ -30,8 +34,8 @@ impl Board {
 
     /// Returns why the check `kubelet` failed last although the Node is Ready; `None` if it passed, or if
     /// `--on-unknown` does not depend on it. Without that check, `--on-unknown=local` can't keep the node.
-    pub fn kubelet_unreachable(&self, now: Moment) -> Option<Reason> {
-        if self.policy.on_unknown != OnUnknown::Local || self.freshness(now).stale {
+    pub fn kubelet_unreachable(&self) -> Option<Reason> {
+        if self.policy.on_unknown != OnUnknown::Local {
             return None;
         }
         let state = &self.published.load().state;

@@ -3,7 +3,7 @@
 use super::{Board, Writer};
 use crate::check::CheckId;
 use crate::flips::Flip;
-use crate::moment::Moment;
+use crate::moment::{Moment, millis};
 use crate::reason::Reason;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -14,8 +14,7 @@ pub struct BoardView<'a> {
     board: &'a Board,
     /// The moment of the view.
     pub now: Moment,
-    /// The remembered flips, the oldest first.
-    pub flips: &'a VecDeque<Flip>,
+    flips: &'a VecDeque<(Moment, Flip)>,
     /// The reason with which each check last failed, even if it passes now.
     pub last_reasons: &'a BTreeMap<CheckId, Reason>,
 }
@@ -70,6 +69,14 @@ impl Board {
         if let Some(after_change) = self.after_change.get() {
             after_change(());
         }
+    }
+}
+
+impl BoardView<'_> {
+    /// Returns the remembered flips, the newest first.
+    pub fn flips(&self) -> impl Iterator<Item = Flip> {
+        let aged = |(at, flip): &(Moment, Flip)| Flip { age_ms: millis(self.now.since(*at)), ..flip.clone() };
+        self.flips.iter().rev().map(aged)
     }
 }
 

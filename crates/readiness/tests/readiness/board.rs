@@ -246,6 +246,18 @@ fn a_flip_between_two_verdicts_that_are_out_is_no_pool_change() {
     assert_eq!((scenario.board.last_pool_change(), scenario.board.flipped()), (at(5), at(9)));
 }
 
+/// The wall clock is set between the flip and the reading, as it may be at any time.
+#[test]
+fn the_age_of_a_flip_is_by_the_agents_own_clock() {
+    let scenario = Scenario::ready();
+    let day = Duration::from_hours(24);
+    scenario.board.set_node(node(true), at(2), WALL + day);
+    for wall in [WALL, WALL + day * 2] {
+        let status = Status::read(&scenario.board, "1", at(5), wall);
+        assert_eq!((status.flips[0].age_ms, status.flips[0].at_unix_ms), (3000, 24 * 3_600_000));
+    }
+}
+
 #[test]
 fn the_last_fifty_flips_and_the_last_reason_are_kept() {
     let scenario = Scenario::ready();

@@ -105,6 +105,25 @@ fn without_a_first_result_the_verdict_holds_for_two_seconds() {
     assert_eq!(says(&scenario, 13), IN);
 }
 
+/// Otherwise the hint would go and come back, with a line that says that the kubelet answers again.
+#[test]
+fn an_unreachable_kubelet_stays_so_while_the_cache_is_stale() {
+    let scenario = scenario(Policy::default());
+    set(&scenario, facts(READY), 0);
+    let (hour, board) = (3600, &scenario.board);
+    let known = |second, outcome| {
+        board.set_kubelet(outcome, at(second), wall(second));
+        board.kubelet_unreachable().is_some()
+    };
+    assert!(!known(1, Outcome::Pass));
+    assert!(!known(hour + 1, Outcome::fail("ConnectionRefused")), "the Node is not known to be Ready");
+    board.prove(at(hour));
+    assert!(known(hour + 2, Outcome::fail("ConnectionRefused")));
+    assert!(known(2 * hour + 1, Outcome::Pass), "stale");
+    board.prove(at(2 * hour));
+    assert!(!known(2 * hour + 2, Outcome::Pass));
+}
+
 #[test]
 fn drain_signals_count_as_always() {
     let scenario = scenario(Policy::default());

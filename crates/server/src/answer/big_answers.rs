@@ -72,7 +72,6 @@ impl BigAnswers {
                 Ok(json)
             }
             Representation::Page { refreshes } => {
-                // With a wall clock before 1970, flips look young. Nothing depends on that.
                 let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let page = page::render(&self.reader.read(now).status, wall, refreshes);
                 page.map(String::into_bytes).map_err(|error| error.to_string())

@@ -9,10 +9,10 @@ use super::shared_answer::Representation;
 use crate::probers::RequestTarget;
 use crate::route::Route;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
-use nodegate_http::{Client, Format};
+use nodegate_http::{Client, Format, NotHttp};
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::{Moment, Verdict};
 use std::mem;
@@ -60,6 +60,19 @@ impl App {
         response
     }
 
+    /// Counts and records a client that does not send HTTP/1.
+    pub(crate) fn note_not_http(&self, client: Client, what: NotHttp) {
+        let (kind, text) = match what {
+            NotHttp::Tls => ("tls", "TLS"),
+            NotHttp::Http2 => ("http2", "HTTP/2"),
+            NotHttp::Malformed => ("malformed", "malformed request"),
+        };
+        self.metrics.stray(kind);
+        if !client.on_this_node {
+            self.verdicts.record_stray(&client.into(), text, None, self.now());
+        }
+    }
+
     /// What may take long is in a box, so that the hot path has no room for it.
     async fn answer<B: Body>(
         &self,
@@ -75,7 +88,16 @@ impl App {
             _ => Format::Prometheus,
         };
         let asker = Asker::new(client, request.headers_mut());
-        let asks_for_page = route == Route::Page && may_be_a_balancer(client, request.headers());
+        let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
+        let may_be_a_balancer = !has_verdict && may_be_a_balancer(client, request.headers());
+        let record_stray = |method: &Method, uri: &Uri, status: StatusCode| {
+            self.metrics.stray(if is_answered { "path" } else { "method" });
+            if may_be_a_balancer {
+                let text = format!("{method} {}", uri.path());
+                self.verdicts.record_stray(&asker, &text, Some(status.as_u16()), now);
+            }
+        };
         let mut head = ResponseHead::new(mem::take(request.headers_mut()));
         if !request.body().is_end_stream() {
             head.close();
@@ -86,6 +108,7 @@ impl App {
             Method::OPTIONS => head.allow(),
             _ => {
                 head.allow();
+                record_stray(&method, &uri, StatusCode::METHOD_NOT_ALLOWED);
                 return (head.text(StatusCode::METHOD_NOT_ALLOWED, METHODS), None);
             }
         }
@@ -98,7 +121,7 @@ impl App {
             Some(None) => return (too_many(head), None),
             slot => slot.flatten(),
         };
-        if asks_for_page {
+        if route == Route::Page && may_be_a_balancer {
             let page = RequestTarget::Page { is_head: method == Method::HEAD };
             self.verdicts.record(&asker, page, Some(200), Some(Verdict::Ready), now);
         }
@@ -116,6 +139,7 @@ impl App {
             Route::Live => return (self.live(head, now), None),
             Route::Ready => return (self.ready(head), None),
             Route::Other => {
+                record_stray(&method, &uri, StatusCode::NOT_FOUND);
                 let text = if metrics_moved_to.is_some() { NOT_FOUND_HERE } else { NOT_FOUND };
                 return (head.text(StatusCode::NOT_FOUND, text), None);
             }

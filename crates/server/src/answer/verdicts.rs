@@ -63,6 +63,11 @@ impl Verdicts {
         }
     }
 
+    /// Records a request that gets no verdict, so that a load balancer that goes on sending it is named.
+    pub(super) fn record_stray(&self, asker: &Asker, text: &str, code: Option<u16>, now: Moment) {
+        self.record(asker, RequestTarget::Stray { text }, code, Some(Verdict::NotReady), now);
+    }
+
     /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
     /// not recorded.
     pub(super) fn record(

@@ -28,7 +28,7 @@ impl Collector for StateCollector {
         let now = self.0.now();
         let status = self.0.read(now).status;
         verdict(&mut encoder, &status)?;
-        self.cache(&mut encoder, &status, now)?;
+        self.cache(&mut encoder, &status)?;
         self.checks(&mut encoder, &status, now)?;
         self.probers(&mut encoder, &status)
     }
@@ -45,7 +45,7 @@ fn verdict(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
 }
 
 impl StateCollector {
-    fn cache(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status, now: Moment) -> Encoded {
+    fn cache(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
         let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
         seconds(encoder, "cache_age", help, status.cache.age_ms.map(alone))?;
         let help = "1 while the cache cannot be trusted.";
@@ -59,7 +59,7 @@ impl StateCollector {
         gauge(encoder, "kept", help, [alone(u64::from(status.kept.is_some()))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
-        let unreachable = u64::from(self.0.board.kubelet_unreachable(now).is_some());
+        let unreachable = u64::from(self.0.board.kubelet_unreachable().is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
         let help = "1 while another program answers at the node's own address and port.";
         gauge(encoder, "port_taken", help, [alone(u64::from(status.port_taken.is_some()))])?;

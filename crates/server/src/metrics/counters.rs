@@ -21,6 +21,9 @@ pub(super) const MAX_REASON_CHARS: usize = 128;
 /// The statuses that the agent chooses itself. Those that a client chooses with `?drain=` count by their class.
 const STATUSES: [&str; 8] = ["200", "400", "404", "405", "429", "500", "503", "504"];
 
+/// What is wrong with a request that gets no verdict.
+const STRAYS: [&str; 5] = ["tls", "http2", "malformed", "method", "path"];
+
 /// Counters by their labels: names and values.
 type Counters<const N: usize, V = &'static str> = Family<[(&'static str, V); N], Counter>;
 
@@ -29,6 +32,7 @@ type Counters<const N: usize, V = &'static str> = Family<[(&'static str, V); N],
 pub struct Metrics {
     requests: Counters<2>,
     answers: Counters<2>,
+    strays: Counters<1>,
     flips: Counters<3, String>,
     reasons: Mutex<BTreeSet<String>>,
     pub(crate) fail_open: Counter,
@@ -50,6 +54,11 @@ impl Metrics {
         registry.register("http_requests", "HTTP requests answered", self.requests.clone());
         let help = "Answers to load balancers by verdict, agent-checks included";
         registry.register("answers", help, self.answers.clone());
+        for kind in STRAYS {
+            self.strays.get_or_create(&[("kind", kind)]).inc_by(0);
+        }
+        let help = "Requests that get no verdict, by what is wrong with them";
+        registry.register("stray_requests", help, self.strays.clone());
         let help = "Answers that were better than the last known facts because the cache was stale";
         registry.register("fail_open", help, self.fail_open.clone());
         self.connections.register(registry);
@@ -87,6 +96,12 @@ impl Metrics {
         }
     }
 
+    /// Counts a request that gets no verdict, by one of [`STRAYS`].
+    pub(crate) fn stray(&self, kind: &'static str) {
+        debug_assert!(STRAYS.contains(&kind));
+        self.strays.get_or_create(&[("kind", kind)]).inc();
+    }
+
     pub(crate) fn count_answer(&self, question: &'static str, verdict: Verdict) {
         self.answers.get_or_create(&[("question", question), ("verdict", verdict.as_str())]).inc();
     }
@@ -102,7 +117,7 @@ mod tests {
     use nodegate_readiness::Reason;
 
     fn flip(metrics: &Metrics, reason: Reason) {
-        metrics.flip(&Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
+        metrics.flip(&Flip { at_unix_ms: 0, age_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
     }
 
     fn count(metrics: &Metrics, reason: &str) -> u64 {

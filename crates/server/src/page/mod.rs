@@ -78,10 +78,6 @@ impl Page<'_> {
         if self.is_guess() { Look { word: look.word, ..guess(look.class) } } else { look }
     }
 
-    fn since(&self, unix_ms: u64) -> Age {
-        self.wall.saturating_sub(unix_ms).age()
-    }
-
     fn steps(&self, verdict: Verdict) -> [Step; 3] {
         let drain = &self.status.drain;
         let is_ready = verdict == Verdict::Ready;

@@ -246,7 +246,7 @@ fn nothing_from_elsewhere_is_markup() {
         duration_ms: 0,
     });
     let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, Reason::new(evil));
-    status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
+    status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, age_ms: 1, from, to, reason });
     let page = page(&status);
     assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'), "{page}");
     // Reasons arrive without control characters.

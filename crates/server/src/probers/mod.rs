@@ -17,6 +17,7 @@ use self::probe_request::{ParsedRequest, parse_shown};
 use self::prober::{ProberId, RecordedAnswer, ServerReport};
 use self::replacement::Rules;
 use self::table::Table;
+use crate::route::SERVICES_PREFIX;
 use nodegate_agent_api::{AckSettings, Predecessor, ProberRecord, Traffic};
 use nodegate_http::{KnownClients, Networks};
 use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerState};
@@ -148,7 +149,7 @@ impl Probers {
         let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changed, now });
-        let is_known = {
+        let noted = {
             let mut tables = self.tables();
             if tables.chosen.is_none_or(|chosen| now.since(chosen) >= KNOWN_FOR)
                 && !self.balancers_are_named()
@@ -157,10 +158,12 @@ impl Probers {
                 self.known.set(tables.regular_for_longest(now));
             }
             let Tables { counted, shown_only, services, .. } = &mut *tables;
-            [counted, shown_only, services].into_iter().any(|table| table.note(key, &answer))
+            [counted, shown_only, services].into_iter().find_map(|table| table.note(key, &answer))
         };
-        if !is_known {
-            self.enter(key, request, state, &answer, board);
+        match noted {
+            None => self.enter(key, request, state, &answer, board),
+            Some(true) => warn_if_blind(request, board),
+            Some(false) => {}
         }
         self.noted.notify_one();
     }
@@ -217,7 +220,8 @@ impl Probers {
             // A client that has another name for this agent is another one.
             let name = name.filter(|(address, name)| balancers.name_of(*address) == name.as_deref());
             let Some(prober) = name.and_then(|name| taken_over(prober, name, board, now)) else {
-                lost += 1;
+                // One that is only shown is no loss.
+                lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
             };
             let mut tables = self.tables();
@@ -267,6 +271,19 @@ impl Probers {
     /// Locks the tables, for a few lines that only read or change records.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs a client that has become regular and can't see drains.
+fn warn_if_blind(request: &ProbeRequest<'_>, board: &Board) {
+    let ParsedRequest { text, kind, .. } = request.target.parse(board);
+    if kind == ProberKind::Other && !request.on_this_node {
+        tracing::warn!(
+            client = %request.peer.to_canonical(),
+            request = text,
+            "a client regularly sends a request whose answer no drain changes; let it send GET /health by plain \
+             HTTP/1.1"
+        );
     }
 }
 

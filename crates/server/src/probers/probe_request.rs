@@ -53,6 +53,8 @@ pub(crate) enum RequestTarget<'a> {
     Page { is_head: bool },
     /// HAProxy's agent-check, with its `agent-send` string.
     AgentCheck { sent: &'a [u8] },
+    /// A request that gets no verdict: another path or method, or no HTTP/1.
+    Stray { text: &'a str },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl ProbeRequest<'_> {
             }
             RequestTarget::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
             RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
+            RequestTarget::Stray { text } => (text.as_bytes(), b"\0", b"?".as_slice()),
         };
         for part in [&peer[..], what, mark, query] {
             hasher.write(part);
@@ -91,6 +94,11 @@ impl RequestTarget<'_> {
     pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
+            Self::Stray { text } => {
+                let words: Vec<_> = text.split(' ').map(shown).collect();
+                let text = cut(words.join(" "));
+                return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
+            }
             Self::Page { is_head } => {
                 let text = page(*is_head).to_owned();
                 return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
@@ -135,6 +143,8 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     } else if let Some(said) = text.strip_prefix(AGENT_CHECK) {
         sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
         RequestTarget::AgentCheck { sent: &sent }
+    } else if !text.starts_with('/') && !text.starts_with(OPTIONS) {
+        RequestTarget::Stray { text }
     } else {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };

@@ -24,9 +24,12 @@ impl Table {
         Self { most, probers: BTreeMap::new(), taken_over: 0, overflows: 0, overflown: None }
     }
 
-    /// Records an answer. Returns false if no prober has this key.
-    pub(super) fn note(&mut self, key: u64, answer: &RecordedAnswer) -> bool {
-        self.probers.get_mut(&key).map(|prober| prober.record_answer(answer)).is_some()
+    /// Records an answer. Returns `None` if no prober has this key, else whether it has just become regular.
+    pub(super) fn note(&mut self, key: u64, answer: &RecordedAnswer) -> Option<bool> {
+        let prober = self.probers.get_mut(&key)?;
+        let was_regular = prober.history.regular_since().is_some();
+        prober.record_answer(answer);
+        Some(!was_regular && prober.history.regular_since().is_some())
     }
 
     /// Records an answer to a prober with a new key. A prober that sends the same probe request in other words

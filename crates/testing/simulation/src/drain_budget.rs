@@ -113,7 +113,9 @@ fn half_of_the_pool_stays_and_each_node_leaves_in_its_turn() {
 
 #[test]
 fn without_an_answer_in_time_it_is_as_without_a_budget() {
-    for effect in [Effect::Latency { ms: 1500 }, Effect::Hang, Effect::Status { code: 503, retry_after: 0 }] {
+    let unavailable = Effect::Status { code: 503, retry_after: 0 };
+    // Slow, frozen, overloaded, gone.
+    for effect in [Effect::Latency { ms: 1500 }, Effect::Hang, unavailable, Effect::CutEvent] {
         play(1, async |mut fleet| {
             let scope = FaultScope::all().resources(&["nodes"]).verbs(&["list"]);
             fleet.sim.faults().add(Fault { effect: effect.clone(), scope, probability: 1.0 });

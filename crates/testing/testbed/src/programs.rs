@@ -5,11 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the agent. `NODEGATE_AGENT=<program>` replaces it by another program, such as one that runs in an
-/// emulator.
+/// Returns the agent.
 pub fn agent() -> PathBuf {
-    let other = std::env::var_os("NODEGATE_AGENT").map(PathBuf::from);
-    other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
+    built("nodegate", "--bin nodegate")
 }
 
 /// Returns the eviction gate.
@@ -46,11 +44,14 @@ pub fn agent_in(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Returns the path of a built program. A test is in `target/<profile>/deps`, an example in a directory
-/// beside that, and a program in `target/<profile>` itself.
+/// Returns the path of a program that cargo has built, or of that in the directory `NODEGATE_PROGRAMS`, such as an
+/// optimised one, or one in an emulator. A test is in `target/<profile>/deps`, an example in a directory beside that,
+/// and a program in `target/<profile>` itself.
 fn built(name: &str, how: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let mut paths = own.ancestors().skip(1).take(2).map(|directory| directory.join(name));
+    let others = std::env::var_os("NODEGATE_PROGRAMS").map(PathBuf::from);
+    let directories = others.iter().map(PathBuf::as_path).chain(own.ancestors().skip(1).take(2));
+    let mut paths = directories.map(|directory| directory.join(name));
     let missing = || panic!("{name} is not beside {}: cargo build {how}", own.display());
     paths.find(|program| program.is_file()).unwrap_or_else(missing)
 }
