@@ -42,13 +42,13 @@ enum Answerer {
     Agent,
     /// Another program, and what it answers.
     Other(String),
-    Nobody,
+    NoAnswer,
 }
 
 impl OwnPort {
     /// Looks forever.
     pub(crate) async fn watch(self) {
-        let (began, mut taken, mut looked) = (Instant::now(), Episode::default(), Answerer::Nobody);
+        let (began, mut taken, mut looked) = (Instant::now(), Episode::default(), Answerer::NoAnswer);
         loop {
             let found = self.look().await;
             match &found {
@@ -70,7 +70,7 @@ impl OwnPort {
                         );
                     }
                 }
-                Answerer::Other(_) | Answerer::Nobody => {}
+                Answerer::Other(_) | Answerer::NoAnswer => {}
             }
             let is_quiet = !taken.is_on() && !matches!(found, Answerer::Other(_));
             looked = found;
@@ -79,13 +79,13 @@ impl OwnPort {
     }
 
     async fn look(&self) -> Answerer {
-        let mut found = Answerer::Nobody;
+        let mut found = Answerer::NoAnswer;
         for address in self.addresses() {
             let address = SocketAddr::new(address, self.port);
             let asked = timeout(ANSWER_WITHIN, get_at_most(&[address], DRAIN_PATH, MAX_ANSWER)).await;
             let reply = asked.unwrap_or(Err(AskError::Late(ANSWER_WITHIN)));
             match answerer(self.app.start_id(), self.board.node_name(), address, reply) {
-                Answerer::Nobody => {}
+                Answerer::NoAnswer => {}
                 Answerer::Agent => found = Answerer::Agent,
                 other @ Answerer::Other(_) => return other,
             }
@@ -119,7 +119,7 @@ fn answerer(
             Err(_) => format!("HTTP {}", reply.status),
         },
         Err(error @ (AskError::NotHttp | AskError::TooLong)) => error.short(),
-        Err(_) => return Answerer::Nobody,
+        Err(_) => return Answerer::NoAnswer,
     };
     Answerer::Other(format!("{address}: {}", sanitize_short(&what, MAX_SHOWN)))
 }
@@ -152,7 +152,7 @@ mod tests {
             AskError::Late(ANSWER_WITHIN),
             AskError::Connect(io::ErrorKind::ConnectionRefused.into()),
         ] {
-            assert_eq!(of(Err(silence)), Answerer::Nobody);
+            assert_eq!(of(Err(silence)), Answerer::NoAnswer);
         }
     }
 }
