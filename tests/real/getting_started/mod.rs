@@ -88,7 +88,7 @@ fn walk(way: Way, what: &str) {
                 let backend = for_this_cluster(&block.body);
                 balancers = BALANCERS.map(|address| Balancer::start(&cluster, address, &backend)).into();
             }
-            other => panic!("{PAGE}:{}: nobody knows what to do with {other}", block.line),
+            other => panic!("{PAGE}:{}: it is not known what to do with {other}", block.line),
         }
     }
     assert!(page.prose.contains(REMOVE) && !balancers.is_empty());

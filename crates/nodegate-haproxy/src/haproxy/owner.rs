@@ -99,7 +99,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Owner {
     tools: Tools,
     /// True after [`Owner::begin`].
-    pub(crate) has_begun: bool,
+    pub(crate) has_started: bool,
     /// What HAProxy has proven last.
     pub(crate) applied: Option<Arc<Applied>>,
     /// The hash and the version of the file in its place.
@@ -122,7 +122,7 @@ impl Owner {
         Self {
             saved: Saved::load(&tools.config.path),
             tools,
-            has_begun: false,
+            has_started: false,
             applied: None,
             written: None,
             template: None,
@@ -166,10 +166,10 @@ impl Owner {
         Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
     }
 
-    /// Ends what an earlier process has begun. Without a file and a HAProxy, writes the template with an idle part,
+    /// Ends what an earlier process has started. Without a file and a HAProxy, writes the template with an idle part,
     /// through which the API server may be reached.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
-        if self.has_begun {
+        if self.has_started {
             return Ok(());
         }
         self.recover().await?;
@@ -177,7 +177,7 @@ impl Owner {
         if is_absent && self.tools.config.read()?.is_none_or(|bytes| bytes.trim_ascii().is_empty()) {
             self.apply(&Wanted::default(), false).await?;
         }
-        self.has_begun = true;
+        self.has_started = true;
         Ok(())
     }
 

@@ -118,7 +118,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut observed: Receiver<Observed>) {
 
 impl Applying {
     fn may_apply(&self) -> bool {
-        self.owner.has_begun && self.is_due && self.wanted.is_some()
+        self.owner.has_started && self.is_due && self.wanted.is_some()
     }
 
     /// Makes a plan of what the watches report. If it is another one, it is due.
