@@ -142,17 +142,15 @@ async fn judge(
     let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     let client = &client.ok_or("no client")?;
     let policy = watch.board.policy();
-    // All lists are of the revision of the cordon. The API server has it in its cache, while the present may take it a
-    // question to etcd. One that no longer has that revision is asked for the present.
-    let at_cordon = match revision.filter(|_| queue.is_none()) {
-        Some(revision) => lists(client, policy, Some(revision)).await.ok(),
-        None => None,
-    };
-    let is_at_cordon = at_cordon.is_some();
-    let (cordoned, nodes) = match at_cordon {
-        Some(found) => found,
-        None => lists(client, policy, None).await?,
-    };
+    // Of the revision of the cordon, which the API server has in its cache, while the present may take it a question to
+    // etcd. One that no longer has that revision is asked for the present.
+    let mut at = revision.filter(|_| queue.is_none());
+    let mut found = list(client, cordoned(policy, at)).await;
+    if found.is_err() && at.take().is_some() {
+        found = list(client, cordoned(policy, None)).await;
+    }
+    let (cordoned, _) = found?;
+    let is_at_cordon = at.is_some();
     let queue = match queue {
         Some(queue) => {
             queue.retain(&cordoned, watch.now());
@@ -165,34 +163,40 @@ async fn judge(
             _ => CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon),
         }),
     };
-    Ok(queue.kept(policy.max_drained, nodes))
+    // One node may always be out.
+    if queue.count() == 0 {
+        return Ok(None);
+    }
+    Ok(queue.kept(policy.max_drained, count(client, policy, at).await?))
 }
 
-/// Returns the cordoned nodes of the pool, and the number of all of its nodes, as of this revision or of now.
-async fn lists(
-    client: &Client,
-    policy: &Policy,
-    revision: Option<&str>,
-) -> Result<(Vec<CordonedNode>, usize), String> {
-    let all = revision.map_or_else(ListParams::default, |revision| {
-        ListParams::default().matching(VersionMatch::Exact).at(revision)
-    });
-    let selector = policy.pool_selector.as_ref();
+/// Returns the list of all Nodes, as of this revision or of now.
+fn all(revision: Option<&str>) -> ListParams {
+    let params = ListParams::default();
+    revision.map_or_else(ListParams::default, |revision| params.matching(VersionMatch::Exact).at(revision))
+}
+
+/// Returns the list of the pool.
+fn pool(policy: &Policy, revision: Option<&str>) -> ListParams {
     let not_excluded = format!("!{EXCLUDE_LABEL}");
-    let pool = selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}"));
-    let pool = all.clone().labels(&pool);
-    let cordoned = list(client, pool.clone().fields("spec.unschedulable=true"));
-    let nodes = async {
-        if selector.is_some() {
-            return list(client, pool.clone()).await.map(|(_, count)| count);
-        }
-        // Without a selector the API server counts: an answer has one Node, and the number of the others.
-        let excluded = list(client, all.clone().labels(EXCLUDE_LABEL));
-        let (all, excluded) = tokio::try_join!(list(client, all.clone().limit(1)), excluded)?;
-        Ok(all.1.saturating_sub(excluded.1))
-    };
-    let ((cordoned, _), nodes) = tokio::try_join!(cordoned, nodes)?;
-    Ok((cordoned, nodes))
+    let selector = policy.pool_selector.as_ref();
+    all(revision)
+        .labels(&selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}")))
+}
+
+fn cordoned(policy: &Policy, revision: Option<&str>) -> ListParams {
+    pool(policy, revision).fields("spec.unschedulable=true")
+}
+
+/// Returns the number of the pool's nodes.
+async fn count(client: &Client, policy: &Policy, revision: Option<&str>) -> Result<usize, String> {
+    if policy.pool_selector.is_some() {
+        return list(client, pool(policy, revision)).await.map(|(_, count)| count);
+    }
+    // Without a selector the API server counts: an answer has one Node, and the number of the others.
+    let excluded = list(client, all(revision).labels(EXCLUDE_LABEL));
+    let (all, excluded) = tokio::try_join!(list(client, all(revision).limit(1)), excluded)?;
+    Ok(all.1.saturating_sub(excluded.1))
 }
 
 /// Lists the metadata of Nodes. Returns them with their number, which may be higher.
