@@ -13,29 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The size of a read whose bytes are discarded or looked at.
 const CHUNK: usize = 2048;
 
-/// What a client sends in place of an HTTP/1 request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotHttp {
-    /// A TLS handshake.
-    Tls,
-    /// The preface of HTTP/2.
-    Http2,
-    /// Anything else.
-    Malformed,
-}
-
-impl NotHttp {
-    /// Returns what begins with these bytes, if they are no HTTP/1 request.
-    pub(crate) fn of(first_bytes: &[u8]) -> Self {
-        match first_bytes {
-            // The record of a handshake, of version 3.x.
-            [0x16, 3, ..] => Self::Tls,
-            [b'P', b'R', b'I', b' ', ..] => Self::Http2,
-            _ => Self::Malformed,
-        }
-    }
-}
-
 /// The stream of an accepted connection.
 pub struct ClientStream {
     /// The connection of this stream.
@@ -63,14 +40,13 @@ impl ClientStream {
 
     /// Marks the next bytes sent as the last ones.
     pub fn end_after_answer(&self) {
-        self.connection.activity().end_after_answer();
+        self.connection.socket().ends_after_answer = true;
     }
 
-    /// Waits until the start of the connection is clear. Returns what it is if it is no HTTP/1 request; what
-    /// has come is still to be read.
-    pub(crate) async fn start(&mut self) -> io::Result<NotHttp> {
+    /// Waits until the start of the connection is clear. Returns the first four bytes, which are still to be read.
+    pub(crate) async fn start(&mut self) -> io::Result<[u8; 4]> {
         poll_fn(|cx| self.poll_start(cx)).await?;
-        Ok(NotHttp::of(&self.unread))
+        Ok(self.unread.first_chunk().copied().unwrap_or_default())
     }
 
     /// Sends all of `bytes`.
@@ -128,8 +104,7 @@ impl ClientStream {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let is_last = self.connection.activity().ends_after_answer();
-        let sent = self.connection.socket().poll_send(cx, bytes, is_last);
+        let sent = self.connection.socket().poll_send(cx, bytes);
         if sent.is_pending() {
             self.connection.activity().block();
         } else {

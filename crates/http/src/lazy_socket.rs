@@ -25,6 +25,10 @@ pub(crate) struct Socket {
     ahead: VecDeque<u8>,
     /// True if the client has ended its side.
     ended: bool,
+    /// True if the next bytes sent are the last ones.
+    pub(crate) ends_after_answer: bool,
+    /// True if the present request ends when its client ends its side of the connection.
+    pub(crate) ends_with_client: bool,
 }
 
 #[derive(Debug)]
@@ -37,7 +41,8 @@ enum Inner {
 
 impl Socket {
     pub(crate) fn new(socket: net::TcpStream) -> Self {
-        Self { inner: Inner::Unregistered(socket), ahead: VecDeque::new(), ended: false }
+        let (ahead, ended, ends_after_answer, ends_with_client) = Default::default();
+        Self { inner: Inner::Unregistered(socket), ahead, ended, ends_after_answer, ends_with_client }
     }
 
     /// Returns true if the client has ended its side.
@@ -85,13 +90,8 @@ impl Socket {
     /// The kernel holds back the last answer of a connection until the connection ends, and sends both in one
     /// packet instead of two. The client wakes once. This saves a sixth of the cost of a probe. If no end
     /// comes, the kernel waits 200 ms.
-    pub(crate) fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-        is_last: bool,
-    ) -> Poll<io::Result<usize>> {
-        let more = if is_last { SendFlags::MORE } else { SendFlags::empty() };
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let more = if self.ends_after_answer { SendFlags::MORE } else { SendFlags::empty() };
         match send(self.inner.descriptor()?, bytes, SendFlags::NOSIGNAL | more) {
             Err(Errno::WOULDBLOCK) => Pin::new(self.inner.registered()?).poll_write(cx, bytes),
             sent => Poll::Ready(Ok(sent?)),

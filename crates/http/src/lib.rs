@@ -53,7 +53,7 @@ mod server;
 mod syn_filter;
 
 pub use admin::{AdminPages, Health, text};
-pub use byte_stream::{ClientStream, NotHttp};
+pub use byte_stream::ClientStream;
 pub use connection_handle::Connection;
 pub use counts::ConnectionCounts;
 pub use limits::Limits;

@@ -1,4 +1,4 @@
-//! A list of networks: the clients that a program answers, or the clients that count as probers.
+//! A list of networks: the clients that a program answers, or those that it knows.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,14 +16,7 @@ pub struct Client {
 
 /// A list of client networks; an empty list means all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Networks(Vec<Network>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Network {
-    /// The name of the client that has all addresses of the network.
-    name: Option<String>,
-    net: IpNet,
-}
+pub struct Networks(Vec<IpNet>);
 
 impl Networks {
     /// Returns true if the list means all clients.
@@ -31,30 +24,16 @@ impl Networks {
         self.0.is_empty()
     }
 
-    /// Returns the parts of the list as text; none if it means all clients.
-    pub fn parts(&self) -> Vec<String> {
-        let name = |network: &Network| network.name.as_ref().map_or(String::new(), |name| format!("{name}="));
-        self.0.iter().map(|network| format!("{}{}", name(network), network.net)).collect()
-    }
-
-    /// Returns the name of the client that has all addresses of a network with this one.
-    pub fn name_of(&self, client: IpAddr) -> Option<&str> {
-        let client = client.to_canonical();
-        let named = self.0.iter().filter_map(|network| Some((network.name.as_deref()?, network.net)));
-        named.into_iter().find(|(_, net)| net.contains(&client)).map(|(name, _)| name)
-    }
-
-    /// Returns the address that stands for the client with this name: the first one of its first network.
-    pub fn first_address(&self, name: &str) -> Option<IpAddr> {
-        let network = self.0.iter().find(|network| network.name.as_deref() == Some(name))?;
-        Some(network.net.network())
+    /// Returns the networks of the list, in its order.
+    pub fn iter(&self) -> impl Iterator<Item = &IpNet> {
+        self.0.iter()
     }
 
     /// Returns true if the list contains this address. An IPv4 address also matches in the mapped form of a
     /// dual-stack socket.
     pub fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
-        self.is_everybody() || self.0.iter().any(|network| network.net.contains(&client))
+        self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
     }
 }
 
@@ -70,8 +49,7 @@ impl KnownClients {
 
     /// Returns the networks of the list.
     pub(crate) fn networks(&self) -> Vec<IpNet> {
-        let networks = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        networks.0.iter().map(|network| network.net).collect()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     /// Returns true if the list contains this address.
@@ -83,8 +61,7 @@ impl KnownClients {
 
 impl FromIterator<IpAddr> for Networks {
     fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
-        let network = |address: IpAddr| Network { name: None, net: address.to_canonical().into() };
-        Self(addresses.into_iter().map(network).collect())
+        Self(addresses.into_iter().map(|address| address.to_canonical().into()).collect())
     }
 }
 
@@ -117,18 +94,9 @@ pub fn client_key(client: IpAddr) -> IpAddr {
     }
 }
 
-/// Parses a network or an address, with the name of its client before it, as in `lb=10.0.0.0/26`.
-fn network(text: &str) -> Option<Network> {
-    let (name, net) = text.split_once('=').map_or((None, text), |(name, net)| (Some(name), net));
-    let net = net.parse::<IpNet>().or_else(|_| net.parse::<IpAddr>().map(IpNet::from)).ok()?;
-    Some(Network { name: name.map(client_name).transpose().ok()?, net: canonical(net) })
-}
-
-/// Returns a client's name, which is shown in place of its address, and so is none.
-fn client_name(name: &str) -> Result<String, ()> {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    let is_name = is_plain && (1..=63).contains(&name.len()) && name.parse::<IpAddr>().is_err();
-    is_name.then(|| name.to_owned()).ok_or(())
+/// Parses a network or an address.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok().map(canonical)
 }
 
 /// Converts an IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`) to IPv4. It would match no client
@@ -177,19 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_named_networks_are_one_client() {
-        let list: Networks = "10.0.0.7,lb=10.0.0.5/26,lb=fd00::/64,b=10.1.0.1".parse().unwrap();
-        let name_of = |client: &str| list.name_of(client.parse().unwrap());
-        for client in ["10.0.0.0", "10.0.0.7", "::ffff:10.0.0.63", "fd00::9"] {
-            assert_eq!(name_of(client), Some("lb"), "{client}");
-        }
-        assert_eq!([name_of("10.1.0.1"), name_of("10.0.0.64")], [Some("b"), None]);
-        assert_eq!(list.first_address("lb"), Some(IpAddr::from([10, 0, 0, 0])));
-        assert_eq!(list.first_address("10.0.0.7"), None);
-        assert_eq!(list.parts(), ["10.0.0.7/32", "lb=10.0.0.5/26", "lb=fd00::/64", "b=10.1.0.1/32"]);
-    }
-
-    #[test]
     fn a_host_with_many_addresses_is_one_holder() {
         let holder = |client: &str| client_key(client.parse().unwrap()).to_string();
         assert_eq!(holder("fd00::1:2:3:4"), holder("fd00::"));
@@ -208,17 +163,8 @@ mod tests {
 
     #[test]
     fn the_part_that_is_wrong_is_named() {
-        for bad in [
-            "10.0.0.0/33",
-            "10.0.0",
-            "lb.example.com",
-            "fd00::/129",
-            "10.0.0.1-9",
-            "[::1]",
-            "=10.0.0.1",
-            "a b=::",
-            "::1=::",
-        ] {
+        for bad in ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.1-9", "[::1]", "lb=::1"]
+        {
             let list = format!("10.0.0.1,{bad}");
             assert!(
                 list.parse::<Networks>()

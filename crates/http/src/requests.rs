@@ -1,6 +1,6 @@
 //! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
 
-use crate::byte_stream::{ClientStream, NotHttp};
+use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
 use crate::networks::Client;
 use bytes::Bytes;
@@ -50,9 +50,9 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// Notes a client that gets no answer, because it does not send HTTP/1.
-    fn note_not_http(&self, client: Client, what: NotHttp) {
-        let _ = (client, what);
+    /// Notes a client that gets no answer, because it does not send HTTP/1, with its first four bytes if there are so many.
+    fn note_not_http(&self, client: Client, first: [u8; 4]) {
+        let _ = (client, first);
     }
 }
 
@@ -70,20 +70,20 @@ impl<H: Handler> Protocol for Http<H> {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
         let connection = stream.connection.clone();
         stream.expect_any_start(H::without_version);
-        let (client, first) = (connection.client, stream.start().await);
-        let (what, is_http) = match first {
-            Ok(what) => {
+        let client = connection.client;
+        let (first, is_http) = match stream.start().await {
+            Ok(first) => {
                 let served = serve_requests(stream, connection, Arc::clone(&self.0)).await;
-                (what, !served.is_err_and(|error| error.is_parse()))
+                (first, !served.is_err_and(|error| error.is_parse()))
             }
             Err(error) => {
                 tracing::debug!(%error, "connection ended");
                 connection.close().await;
-                (NotHttp::Malformed, error.kind() != ErrorKind::InvalidData)
+                (<[u8; 4]>::default(), error.kind() != ErrorKind::InvalidData)
             }
         };
         if !is_http {
-            self.0.note_not_http(client, what);
+            self.0.note_not_http(client, first);
         }
     }
 }
@@ -110,9 +110,10 @@ where
                 response.headers_mut().insert(CONNECTION, CLOSE.clone());
             }
             let ends = is_closed_by(response.headers());
-            if asks_to_close || ends {
-                connection.activity().end_after_answer();
-            }
+            let mut socket = connection.socket();
+            socket.ends_after_answer |= asks_to_close || ends;
+            socket.ends_with_client = false;
+            drop(socket);
             connection.activity().end(body_left && ends);
             Ok::<_, Infallible>(response)
         }

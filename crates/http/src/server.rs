@@ -1,6 +1,6 @@
 //! Serves the connections of one listener, from its start to a bounded end.
 
-use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
+use crate::accept::{Acceptor, is_on_this_node, lacks_descriptors};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
 use crate::connections::{ConnectionSlot, Connections};
@@ -8,13 +8,14 @@ use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
 use crate::networks::{Client, KnownClients, Networks};
+use crate::rare_lines::RareLines;
 use crate::requests::Protocol;
 use crate::syn_filter::FilteredAcceptor;
 use rustix::net::sockopt::set_socket_linger;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,8 +24,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The time that the runtime needs to drop the task of a closed connection.
-const TASK_END: Duration = Duration::from_millis(1);
+/// The delay after a failure to accept: longer than the runtime needs to drop the task of a closed connection, and so
+/// short that no load balancer's probe in the queue is late.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// The interval of log lines of one kind: a flood of clients must not become a flood of lines.
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// The longest time of a handshake: a round trip between load balancer and node, longer than one within a
 /// continent.
@@ -93,41 +98,56 @@ pub async fn serve<P: Protocol>(
 
 struct Server<P> {
     protocol: Arc<P>,
-    admission: Admission,
+    allow_from: Networks,
     limits: Limits,
+    counts: ConnectionCounts,
     connections: Arc<Connections>,
+    denials: RareLines,
+    failures: RareLines,
 }
 
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
         let ServeOptions { allow_from, known, limits, counts } = options;
-        let admission = Admission::new(allow_from, counts.clone());
-        let connections = Arc::new(Connections::new(limits, known, counts));
-        Self { protocol, admission, limits, connections }
+        let connections = Arc::new(Connections::new(limits, known, counts.clone()));
+        let [denials, failures] = [(); 2].map(|()| RareLines::new(LOG_EVERY));
+        Self { protocol, allow_from, limits, counts, connections, denials, failures }
     }
 
     /// Accepts connections until the future is dropped.
     async fn accept(&self, incoming: &mut FilteredAcceptor<'_>) -> Infallible {
-        let mut backoff = AcceptBackoff::new();
         loop {
             let (accepted, is_crowded) = incoming.accept().await;
             let (socket, address) = match accepted {
                 Ok(accepted) => accepted,
+                // The client has reset it already.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    self.pause(incoming.acceptor, &error, &mut backoff).await;
+                    self.pause(incoming.acceptor, &error).await;
                     continue;
                 }
             };
-            if backoff.succeeded(Instant::now) {
-                tracing::info!("accepting connections again");
-            }
-            let Some(client) = self.admission.admit(&socket, address) else { continue };
+            let Some(client) = self.admit(&socket, address) else { continue };
             match self.connections.enter(client, is_crowded).await {
                 Some(slot) => self.serve(socket, client, slot),
                 // A reset: no state of the kernel is left, and the client's next packets cost nothing.
                 None => drop(set_socket_linger(&socket, Some(Duration::ZERO))),
             }
         }
+    }
+
+    /// Returns the client of a connection if it is answered.
+    fn admit(&self, socket: &TcpStream, address: IpAddr) -> Option<Client> {
+        let on_this_node = is_on_this_node(address, socket);
+        if on_this_node || self.allow_from.contains(address) {
+            return Some(Client { address, on_this_node });
+        }
+        self.counts.denied.inc();
+        if let Some(left_out) = self.denials.next(Instant::now().into_std()) {
+            let (client, connections) = (address.to_canonical(), left_out + 1);
+            tracing::warn!(%client, connections, "closed connections of clients that --allow-from does not name");
+        }
+        None
     }
 
     /// Serves a connection at once if its request is there already, else in a task.
@@ -144,23 +164,20 @@ impl<P: Protocol> Server<P> {
     }
 
     /// Waits after a failure to accept.
-    async fn pause(&self, acceptor: &Acceptor, error: &io::Error, backoff: &mut AcceptBackoff) {
-        if concerns_one_connection(error) {
-            return;
-        }
+    async fn pause(&self, acceptor: &Acceptor, error: &io::Error) {
+        let lacks_descriptors = lacks_descriptors(error);
         // The kernel takes a descriptor before it looks into the queue.
-        if lacks_descriptors(error) && !acceptor.has_queued_connection() {
+        if lacks_descriptors && !acceptor.has_queued_connection() {
             acceptor.wait_for_next();
             return;
         }
-        let (delay, first) = backoff.failed(Instant::now());
-        if first {
-            tracing::warn!(%error, "can't accept connections; retrying");
+        if let Some(left_out) = self.failures.next(Instant::now().into_std()) {
+            tracing::warn!(%error, left_out, "can't accept connections; retrying");
         }
-        // The descriptor of a closed connection is free once its task has been dropped. A longer wait would
-        // leave a load balancer's probe in the queue behind the clients that took all descriptors.
-        let freed = lacks_descriptors(error) && self.connections.evict_one();
-        sleep(if freed { TASK_END } else { delay }).await;
+        if lacks_descriptors {
+            self.connections.evict_one();
+        }
+        sleep(RETRY).await;
     }
 
     /// Closes late connections, as long as there are any connections.

@@ -14,7 +14,7 @@ mod serve;
 pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings};
 pub use metrics::Metrics;
 pub use nodegate_http::{Limits, Listener, Networks, PortSharing, ServeOptions, bind};
-pub use probers::{ProberArgs, ProberSettings};
+pub use probers::{Balancers, ProberArgs, ProberSettings};
 pub use serve::{serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.

@@ -5,9 +5,7 @@ use crate::probers::MOST_OF_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use nodegate_http::{
-    Client, ClientStream, Connection, Handler, Http, Listener, NotHttp, Protocol, ServeOptions,
-};
+use nodegate_http::{Client, ClientStream, Connection, Handler, Http, Listener, Protocol, ServeOptions};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -91,8 +89,8 @@ impl Handler for AppHandler {
         response
     }
 
-    fn note_not_http(&self, client: Client, what: NotHttp) {
-        self.app.note_not_http(client, what);
+    fn note_not_http(&self, client: Client, first: [u8; 4]) {
+        self.app.note_not_http(client, first);
     }
 
     /// The default monitors of some appliances ask so: for `/`, which is the page for people otherwise.

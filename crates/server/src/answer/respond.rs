@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
-use nodegate_http::{Client, Format, NotHttp};
+use nodegate_http::{Client, Format};
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::{Moment, Verdict};
 use std::mem;
@@ -61,11 +61,12 @@ impl App {
     }
 
     /// Counts and records a client that does not send HTTP/1.
-    pub(crate) fn note_not_http(&self, client: Client, what: NotHttp) {
-        let (kind, text) = match what {
-            NotHttp::Tls => ("tls", "TLS"),
-            NotHttp::Http2 => ("http2", "HTTP/2"),
-            NotHttp::Malformed => ("malformed", "malformed request"),
+    pub(crate) fn note_not_http(&self, client: Client, first: [u8; 4]) {
+        let (kind, text) = match &first {
+            // The record of a handshake, of version 3.x.
+            [0x16, 3, ..] => ("tls", "TLS"),
+            b"PRI " => ("http2", "HTTP/2"),
+            _ => ("malformed", "malformed request"),
         };
         self.metrics.stray(kind);
         if !client.on_this_node {

@@ -1,7 +1,7 @@
 //! The settings of the probers.
 
 use super::ProberSettings;
-use nodegate_http::Networks;
+use super::balancers::Balancers;
 use nodegate_program::{duration, number};
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{AckSettings, FALL, RISE};
@@ -22,7 +22,7 @@ pub struct ProberArgs {
     /// --allow-from; empty means all clients, monitors included. With a name before a network, as in
     /// lb=10.0.0.0/26, all its addresses are one balancer. Others can't take their connections
     #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
-    balancers: Option<Networks>,
+    balancers: Option<Balancers>,
 
     /// Answers in a row that make a load balancer take a server out: the largest `fall` of all balancers. A
     /// prober has acknowledged after so many answers, once it has probed again

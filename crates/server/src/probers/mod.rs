@@ -2,6 +2,7 @@
 //! records, and concludes from them whether all probers have acknowledged.
 
 mod args;
+mod balancers;
 mod probe_request;
 mod prober;
 mod replacement;
@@ -10,6 +11,7 @@ mod table;
 mod tests;
 
 pub use args::ProberArgs;
+pub use balancers::Balancers;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use prober::Prober;
 
@@ -112,7 +114,7 @@ pub(crate) struct Listening {
 #[derive(Default)]
 pub struct ProberSettings {
     /// The clients that count as probers.
-    pub balancers: Networks,
+    pub balancers: Balancers,
     /// Returns the latest counts of client connections, without counting now, if the agent counts them.
     pub traffic: Option<Arc<dyn Fn() -> Traffic + Send + Sync>>,
     /// The conditions for an acknowledgement.
@@ -128,14 +130,14 @@ impl Probers {
             chosen: None,
         };
         let (hasher, listening_since, known, noted) = <(_, _, KnownClients, _)>::default();
-        known.set(settings.balancers.clone());
+        known.set(settings.balancers.networks().clone());
         Self { tables: Mutex::new(tables), hasher, listening_since, settings, known, noted }
     }
 
     /// Records that a client sent this probe request and got this answer.
     pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: GivenAnswer, board: &Board, now: Moment) {
         let balancers = &self.settings.balancers;
-        if !balancers.contains(request.peer) {
+        if !balancers.networks().contains(request.peer) {
             return;
         }
         // All addresses of a named network are one client.
@@ -214,7 +216,7 @@ impl Probers {
             let name =
                 balancers.first_address(&prober.address).map(|first| (first, Some(prober.address.clone())));
             let name = name.or_else(|| Some((prober.address.parse().ok()?, None)));
-            if name.as_ref().is_some_and(|(address, _)| !balancers.contains(*address)) {
+            if name.as_ref().is_some_and(|(address, _)| !balancers.networks().contains(*address)) {
                 continue;
             }
             // A client that has another name for this agent is another one.
@@ -239,7 +241,7 @@ impl Probers {
 
     /// Returns true if `--balancers` names the clients that count.
     pub(crate) fn balancers_are_named(&self) -> bool {
-        !self.settings.balancers.is_everybody()
+        !self.settings.balancers.networks().is_everybody()
     }
 
     /// Returns the remembered probers, sorted by address and probe request.
