@@ -114,10 +114,13 @@ impl Pattern {
 }
 
 /// What a list of drain signals takes.
-const TAKES: BadValue = BadValue(
-    "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
-     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone",
-);
+macro_rules! takes {
+    () => {
+        "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
+         annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone"
+    };
+}
+const TAKES: BadValue = BadValue(takes!());
 
 impl FromStr for DrainSignal {
     type Err = BadValue;
@@ -202,6 +205,13 @@ pub struct DrainSignals {
 }
 
 impl DrainSignals {
+    /// The help of `--drain-on` in every program.
+    pub const HELP: &str = concat!(
+        "Signals that drain a node, the same for agents, eviction gate and nodegate-haproxy: ",
+        takes!(),
+        "; lifecycle is short for the conditions of a drain, a graceful shutdown or a maintenance in progress"
+    );
+
     /// Returns the reason of the first signal that `facts` carry.
     pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         self.signals.iter().find_map(|signal| signal.reason(facts))
