@@ -28,7 +28,7 @@ const MEANINGS: [(&str, &str); 13] = [
 ];
 
 /// The longest name of a Node that an API server accepts.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// The meaning of `unconfirmed`.
 pub const UNCONFIRMED: &str =
@@ -91,7 +91,7 @@ pub fn shutdown(host: HostSignals) -> String {
 pub fn kept(kept: &Kept) -> String {
     let Kept { drained, nodes, max_drained, first, .. } = kept;
     let are = if *drained == 1 { "is" } else { "are" };
-    let first = sanitize_short(first, LONGEST_NAME);
+    let first = sanitize_short(first, MAX_NAME);
     format!(
         "kept in the pool: {drained} of {nodes} nodes {are} drained (--max-drained {max_drained}), {first} for longest"
     )

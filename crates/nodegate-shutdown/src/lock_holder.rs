@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_mins(1);
 const LOOK_OFTEN: Duration = Duration::from_secs(1);
 /// The first and the longest pause before the next try to reach the bus.
 const RETRY: Duration = Duration::from_millis(500);
-const RETRY_AT_MOST: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The longest time that the end of the service takes, questions to logind included. `TimeoutStopSec=` of its unit is
 /// longer.
 const STOPPING: Duration = Duration::from_secs(85);
@@ -74,7 +74,7 @@ impl LockHolder {
                 () = &mut stop => break,
                 () = sleep(retry) => {}
             }
-            retry = (retry * 2).min(RETRY_AT_MOST);
+            retry = (retry * 2).min(MAX_RETRY_DELAY);
         }
         self.stop().await;
         Ok(())

@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource, ResourceExt};
-use nodegate_agent_client::{AgentReply, MOST, NodeIdentity, agent_addresses};
+use nodegate_agent_client::{AgentReply, MAX_REPLY_BYTES, NodeIdentity, agent_addresses};
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -174,7 +174,7 @@ impl Cluster {
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_REPLY_BYTES).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
         Ok(AgentReply { status, body })
     }

@@ -11,7 +11,7 @@ use nodegate_readiness::Verdict;
 use std::collections::BTreeSet;
 
 /// The longest reason in the table; `-o wide` shows longer ones.
-const LONGEST_REASON: usize = 40;
+const MAX_REASON: usize = 40;
 
 const DIM: &str = "2";
 const GREEN: &str = "32";
@@ -51,7 +51,7 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
     let mut cells = vec![
         row.node.name.clone(),
         verdict,
-        shortened(&row.reason(), if style.wide { usize::MAX } else { LONGEST_REASON }),
+        shortened(&row.reason(), if style.wide { usize::MAX } else { MAX_REASON }),
         row.since_text(),
         row.cache(),
         row.acknowledged_text(),

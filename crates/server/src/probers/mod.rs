@@ -10,7 +10,7 @@ mod table;
 mod tests;
 
 pub use args::ProberArgs;
-pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
+pub(crate) use probe_request::{MAX_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use prober::Prober;
 
 use self::probe_request::{ParsedRequest, parse_shown};

@@ -22,13 +22,13 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The maximum length of a shown probe request, in bytes; longer ones are cut. Hundreds of them take memory
 /// and are shown. The longest path of a Service with `drain=` fits.
-const MOST_SHOWN: usize = 160;
+const MAX_SHOWN: usize = 160;
 
 /// The text for HAProxy's default check.
 const OPTIONS: &str = "OPTIONS /";
 
 /// The number of bytes that are read of an `agent-send` string.
-pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
+pub(crate) const MAX_AGENT_SEND: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeRequest<'a> {
@@ -164,7 +164,7 @@ fn page(is_head: bool) -> &'static str {
 
 fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = sent.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line.get(..MOST_OF_AGENT_SEND).unwrap_or(line)).trim().to_owned();
+    let line = String::from_utf8_lossy(line.get(..MAX_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", shown(&line)) };
     ParsedRequest { text, kind: kind_of(board, board.default_checks(), false), checks: Vec::new() }
@@ -188,7 +188,7 @@ fn shown(text: &str) -> String {
 
 /// Cuts long text. A hash of the whole text at the end keeps different texts apart.
 fn cut(text: String) -> String {
-    let Some(kept) = text.get(..MOST_SHOWN).filter(|_| text.len() > MOST_SHOWN) else { return text };
+    let Some(kept) = text.get(..MAX_SHOWN).filter(|_| text.len() > MAX_SHOWN) else { return text };
     format!("{kept}*{:x}", fold(&text))
 }
 
