@@ -5,7 +5,8 @@ use crate::local_checks::{Entry, LocalChecks};
 use futures::FutureExt;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{
-    AtomicMoment, Begins, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, Timeline, Verdict,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, StartMode, Timeline,
+    Verdict,
 };
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -57,10 +58,10 @@ impl Runner {
         let mut cycles = Vec::new();
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
-                Some(Begins::AtStart) => None,
-                Some(Begins::OnDemand) => Some(checks.idle),
+                Some(StartMode::AtStart) => None,
+                Some(StartMode::OnDemand) => Some(checks.idle),
                 // No request may start the check, but a verdict that depends on it may.
-                Some(Begins::Never) => Some(Duration::ZERO),
+                Some(StartMode::Disabled) => Some(Duration::ZERO),
                 None => continue,
             };
             let name = board.catalog().name(id);

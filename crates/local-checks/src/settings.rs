@@ -2,7 +2,7 @@
 
 use crate::check::{Definition, Timing};
 use crate::checks::KNOWN;
-use crate::checks::own::OwnCheck;
+use crate::checks::custom::OwnCheck;
 use crate::options::{AnyKey, Key, Options};
 use nodegate_program::{duration, number};
 use std::collections::BTreeMap;

@@ -234,13 +234,14 @@ fn kubectl_flags(args: &KubectlArgs, context: Option<String>) -> Vec<String> {
     let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
     let context = context.map(|name| format!("--context={name}"));
     let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));
-    let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go(timeout)));
+    let timeout =
+        args.request_timeout.map(|timeout| format!("--request-timeout={}", format_go_duration(timeout)));
     let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
     [file, context, user, timeout].into_iter().flatten().chain(groups).collect()
 }
 
 /// Formats a duration as Go parses it.
-pub(crate) fn go(duration: Duration) -> String {
+pub(crate) fn format_go_duration(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_millis()) {
         (seconds, 0) => format!("{seconds}s"),
         _ => format!("{}ms", duration.as_millis()),

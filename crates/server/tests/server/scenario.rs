@@ -1,8 +1,8 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
 use nodegate_readiness::{
-    Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
-    Node, NodeFacts, Outcome, Policy, Timeline,
+    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
+    NodeFacts, Outcome, Policy, StartMode, Timeline,
 };
 use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
@@ -84,7 +84,7 @@ impl Scenario {
         let local = self
             .local
             .iter()
-            .map(|name| LocalCheck { name: (*name).to_owned(), timeout, begins: Begins::OnDemand })
+            .map(|name| LocalCheck { name: (*name).to_owned(), timeout, begins: StartMode::OnDemand })
             .collect();
         let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
         let catalog = Catalog::new(local).with_services(names.collect());
