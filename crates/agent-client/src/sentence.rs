@@ -24,7 +24,7 @@ const MEANINGS: [(&str, &str); 13] = [
     ("ReadyConditionMissing", "the kubelet has not reported yet"),
     ("NoRecentResult", "the check has not reported in time"),
     (NODE_SHUTDOWN, "the host is going down"),
-    (CACHE_STALE, "the API server is not heard"),
+    (CACHE_STALE, "no answer from the API server"),
 ];
 
 /// The longest name of a Node that an API server accepts.

@@ -193,7 +193,7 @@ fn route(config: &Config, tcp: Tcp) -> Result<Route, ClientError> {
     };
     let unsupported =
         || ClientError(format!("the proxy {proxy} is not supported; give one with http:// or socks5://"));
-    // It decodes the proxy's user and password.
+    // The matcher decodes the proxy's user and password.
     let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let intercept = intercept.ok_or_else(unsupported)?;
     let to = intercept.uri().clone();

@@ -46,9 +46,9 @@ pub(crate) struct LockHolder {
 /// What the host does.
 enum Phase {
     Up,
-    /// It is going down, and not every load balancer has acknowledged.
+    /// The host is going down, and not every load balancer has acknowledged.
     Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
-    /// It is going down, and nothing is waited for.
+    /// The host is going down, and nothing is waited for.
     Acknowledged,
 }
 

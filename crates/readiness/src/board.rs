@@ -203,7 +203,7 @@ impl Board {
     }
 
     /// Returns the time at which a request last named this local check.
-    pub fn last_asked(&self, id: CheckId) -> Option<Moment> {
+    pub fn last_requested(&self, id: CheckId) -> Option<Moment> {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
 

@@ -207,7 +207,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
         scenario.text("check=node_ready,router", 1),
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0},{"name":"router","passed":true,"duration_ms":7}],"total_duration_ms":7}"#
     );
-    assert_eq!(scenario.board.last_asked(router), Some(at(1)));
+    assert_eq!(scenario.board.last_requested(router), Some(at(1)));
     assert!(
         matches!(scenario.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)),
         "rendered ahead"

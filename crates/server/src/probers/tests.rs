@@ -473,7 +473,7 @@ fn a_full_table_of_regular_probers_takes_no_other() {
     let records = desk.records(3000);
     assert!(records.len() == SLOTS && records.iter().all(|record| record.standing == Standing::Regular));
     assert_eq!(desk.overflows(3000), 44 * 3);
-    // They are gone by now, and leave their slots.
+    // These probers are gone by now, and leave their slots.
     desk.asks(400, "/health", "", 600_000);
     assert_eq!(desk.overflows(600_000), 44 * 3);
     assert!(desk.records(600_000).iter().any(|record| record.address == address(400).to_string()));

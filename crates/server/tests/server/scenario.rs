@@ -104,7 +104,7 @@ impl Scenario {
         board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
             board.set_service(index, local_endpoints, now, nodegate_clock::wall());
-            // It is as fresh as the Node for as long as any test takes.
+            // The Service is as fresh as the Node for as long as any test takes.
             let proved = now.plus(Duration::from_hours(1));
             board.prove_services(&[index], proved, now, nodegate_clock::wall());
         }
