@@ -4,7 +4,7 @@
 use crate::drain::ServiceStatus;
 use crate::status::FACTS_FORMAT;
 use nodegate_readiness::moment::since_epoch;
-use nodegate_readiness::probers::{MAX_LISTENING, MAX_PROBE_INTERVAL, ProberRecord};
+use nodegate_readiness::probers::{MAX_INTERVAL, MAX_LISTENING, ProberRecord};
 use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Age, LastFacts, Node, PendingNotReady};
 use serde::Deserialize;
@@ -142,9 +142,7 @@ fn is_possible(prober: &ProberRecord) -> bool {
     (is_known || !prober.standing.is_waited_for())
         && prober.last_ms <= prober.first_ms
         && prober.regular_ms.is_none_or(|regular| (prober.last_ms..=prober.first_ms).contains(&regular))
-        && prober
-            .longest_interval_ms
-            .is_none_or(|longest| Duration::from_millis(longest) <= MAX_PROBE_INTERVAL)
+        && prober.longest_interval_ms.is_none_or(|longest| Duration::from_millis(longest) <= MAX_INTERVAL)
         && longest.max().is_none_or(|longest| longest <= prober.first_ms.saturating_add(1))
         && prober.in_a_row <= prober.asked
 }

@@ -230,7 +230,7 @@ impl CheckStatus {
         let published = board.published();
         let result = published.state.local_result(id);
         let local = board.catalog().local(id).is_some();
-        let runs = board.catalog().local(id).is_some_and(|check| check.begins != StartMode::Disabled);
+        let runs = board.catalog().local(id).is_some_and(|check| check.begins != StartMode::Never);
         let active = !local || (runs && result.is_some());
         let report = board.report(id, now);
         let age = if local { result.map(|result| now.since(result.at)) } else { board.proof_age(id, now) };

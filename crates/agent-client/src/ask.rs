@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// The longest accepted body. Fifty flips, 256 probers and a Node with hundreds of labels stay well below.
-pub const MAX_REPLY_BYTES: usize = 1 << 20;
+pub const MAX_REPLY: usize = 1 << 20;
 /// The longest accepted response head; hyper's own limit is 400 kB.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
@@ -36,8 +36,8 @@ pub enum AskError {
     /// The received bytes are not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp,
-    /// The body exceeds [`MAX_REPLY_BYTES`].
-    #[error("the answer is longer than {MAX_REPLY_BYTES} bytes")]
+    /// The body exceeds [`MAX_REPLY`].
+    #[error("the answer is longer than {MAX_REPLY} bytes")]
     TooLong,
     /// The connection ended within the answer.
     #[error("the connection broke: {0}")]
@@ -89,14 +89,14 @@ fn hint(path: &str, code: u16) -> &'static str {
 pub struct AgentReply {
     /// The HTTP status code.
     pub status: u16,
-    /// The body, of at most [`MAX_REPLY_BYTES`] bytes.
+    /// The body, of at most [`MAX_REPLY`] bytes.
     pub body: Bytes,
 }
 
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
 pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
-    get_at_most(addresses, path, MAX_REPLY_BYTES).await
+    get_at_most(addresses, path, MAX_REPLY).await
 }
 
 /// Gets a path like [`get`], with a body of at most so many bytes.
@@ -210,8 +210,8 @@ mod tests {
     fn an_answer_is_read_to_its_end_and_not_beyond_the_limit() {
         let of_length =
             |length| get_from(&StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length))));
-        assert_eq!(of_length(MAX_REPLY_BYTES).unwrap().body.len(), MAX_REPLY_BYTES);
-        assert!(matches!(of_length(MAX_REPLY_BYTES + 1), Err(AskError::TooLong)));
+        assert_eq!(of_length(MAX_REPLY).unwrap().body.len(), MAX_REPLY);
+        assert!(matches!(of_length(MAX_REPLY + 1), Err(AskError::TooLong)));
     }
 
     #[test]

@@ -57,8 +57,7 @@ pub(crate) struct PolicyArgs {
     #[arg(default_value = shown(Policy::default().not_ready_after), value_parser = duration(NOT_READY_AFTER))]
     not_ready_after: Duration,
 
-    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
-    #[arg(help = DrainSignals::HELP)]
+    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     drain_on: DrainSignals,
 
     /// Largest share of the nodes that a cordon takes out of the pool at a time, rounded down, at least one: further

@@ -24,9 +24,9 @@ impl Default for AgentAddress {
 
 impl AgentAddress {
     /// Returns the address by the environment of this process, and adds a mistake to `wrong`.
-    pub(crate) fn from_args(addr_flag: Option<&str>, wrong: &mut Mistakes) -> Self {
+    pub(crate) fn from_args(addr: Option<&str>, wrong: &mut Mistakes) -> Self {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self::resolve(addr_flag, env).unwrap_or_else(|line| {
+        Self::resolve(addr, env).unwrap_or_else(|line| {
             wrong.line(line);
             Self::default()
         })
@@ -34,10 +34,7 @@ impl AgentAddress {
 
     /// Returns the given address, or else the address of the agent on this machine by the settings in the
     /// environment. The error is a line for the user.
-    pub(crate) fn resolve(
-        addr_flag: Option<&str>,
-        env: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, String> {
+    pub(crate) fn resolve(addr: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let port = match env(LISTEN_PORT).map(|port| (port.parse(), port)) {
             None => Ok(HTTP_PORT),
             Some((Ok(port @ 1..), _)) => Ok(port),
@@ -45,7 +42,7 @@ impl AgentAddress {
                 Err(format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port"))
             }
         };
-        if let Some(asked) = addr_flag {
+        if let Some(asked) = addr {
             return Self::parse(asked, port)
                 .map_err(|error| error.unwrap_or(format!("--addr {asked:?}: {TAKES}")));
         }

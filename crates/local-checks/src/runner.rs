@@ -61,7 +61,7 @@ impl Runner {
                 Some(StartMode::AtStart) => None,
                 Some(StartMode::OnDemand) => Some(checks.idle),
                 // No request may start the check, but a verdict that depends on it may.
-                Some(StartMode::Disabled) => Some(Duration::ZERO),
+                Some(StartMode::Never) => Some(Duration::ZERO),
                 None => continue,
             };
             let name = board.catalog().name(id);

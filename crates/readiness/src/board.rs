@@ -212,7 +212,7 @@ impl Board {
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
         let runs =
-            |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != StartMode::Disabled);
+            |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != StartMode::Never);
         let lacks_result = |id: &CheckId| {
             let result = published.state.local_result(*id);
             result.is_none_or(|result| now > result.good_until)

@@ -168,7 +168,7 @@ pub enum StartMode {
     #[default]
     OnDemand,
     /// None: the check never runs.
-    Disabled,
+    Never,
 }
 
 /// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched
@@ -202,7 +202,7 @@ impl Catalog {
             } else if on_demand.contains(&id) {
                 StartMode::OnDemand
             } else {
-                StartMode::Disabled
+                StartMode::Never
             };
         }
         self

@@ -114,13 +114,9 @@ impl Pattern {
 }
 
 /// What a list of drain signals takes.
-macro_rules! takes {
-    () => {
-        "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
-         annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone"
-    };
-}
-const TAKES: BadValue = BadValue(takes!());
+const WORDS: &str = "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
+     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone";
+const TAKES: BadValue = BadValue(WORDS);
 
 impl FromStr for DrainSignal {
     type Err = BadValue;
@@ -205,12 +201,10 @@ pub struct DrainSignals {
 }
 
 impl DrainSignals {
-    /// The help of `--drain-on` in every program.
-    pub const HELP: &str = concat!(
-        "Signals that drain a node, the same for agents, eviction gate and nodegate-haproxy: ",
-        takes!(),
-        "; lifecycle is short for the conditions of a drain, a graceful shutdown or a maintenance in progress"
-    );
+    /// Returns the help of `--drain-on` in every program; `lifecycle` is short for three conditions.
+    pub fn help() -> String {
+        format!("Signals that drain a node, the same for agents, eviction gate and nodegate-haproxy: {WORDS}")
+    }
 
     /// Returns the reason of the first signal that `facts` carry.
     pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {

@@ -82,9 +82,7 @@ impl State {
                 CheckReport { kept: is_kept && report.outcome.passed(), ..report }
             }
             CheckId::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
-            CheckId::Local(_)
-                if catalog.local(id).is_some_and(|check| check.begins == StartMode::Disabled) =>
-            {
+            CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == StartMode::Never) => {
                 CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Not enabled", name)), false)
             }
             CheckId::Local(_) => self.local_report(name, id, now),

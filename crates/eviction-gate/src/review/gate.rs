@@ -21,8 +21,7 @@ use tokio::time::{Instant, timeout_at};
 /// How the gate reads Nodes and queries their agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LookupArgs {
-    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
-    #[arg(help = DrainSignals::HELP)]
+    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     pub(crate) drain_on: DrainSignals,
 
     /// Port of the agents at their nodes' addresses. Their --allow-from must name the addresses of the gate's pods

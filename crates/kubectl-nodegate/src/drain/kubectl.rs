@@ -1,7 +1,7 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::{Cluster, Credential, format_go_duration};
+use crate::cluster::{Cluster, Credential, go_duration};
 use crate::error::Error;
 use crate::platform;
 use nodegate_program::sanitize;
@@ -28,7 +28,7 @@ impl Kubectl {
             kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
         // kubectl takes 0 for no limit.
         let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
-        let timeout = timeout.map(|timeout| format!("--timeout={}", format_go_duration(timeout)));
+        let timeout = timeout.map(|timeout| format!("--timeout={}", go_duration(timeout)));
         let eviction = args.eviction.flags().into_iter();
         let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();
         Ok(Self { flags, kubeconfig })

@@ -127,8 +127,7 @@ pub(crate) struct WatchScope {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR")]
     pub(crate) node_selector: Option<LabelSelector>,
 
-    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
-    #[arg(help = DrainSignals::HELP)]
+    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     pub(crate) drain_on: DrainSignals,
 }
 

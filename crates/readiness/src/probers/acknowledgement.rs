@@ -2,7 +2,7 @@
 //! acknowledgement shows its value.
 
 use super::asked::{ProbeHistory, Standing, takes_out};
-use super::{FALL, LISTENS_FOR, MAX_LISTENING, MAX_PROBE_INTERVAL, RISE};
+use super::{FALL, LISTENS_FOR, MAX_INTERVAL, MAX_LISTENING, RISE};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -363,6 +363,6 @@ impl ProbeHistory {
         self.standing(now) == Standing::Occasional
             && now.since(listening_since) < MAX_LISTENING
             && self.first.since(listening_since) <= LISTENS_FOR
-            && now.since(self.last) <= MAX_PROBE_INTERVAL
+            && now.since(self.last) <= MAX_INTERVAL
     }
 }

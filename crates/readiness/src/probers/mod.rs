@@ -20,16 +20,16 @@ pub use wait::{Goal, Sessions, WaitState};
 use std::time::Duration;
 
 /// The longest interval of a balancer's probes: Envoy asks once a minute while it is idle.
-pub const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(90);
+pub const MAX_INTERVAL: Duration = Duration::from_secs(90);
 
-/// The number of probes, at intervals of no more than [`MAX_PROBE_INTERVAL`], that make a prober regular.
+/// The number of probes, at intervals of no more than [`MAX_INTERVAL`], that make a prober regular.
 pub const REGULAR_AFTER: u32 = 3;
 /// The least time between the first and the last of these probes: three requests of a script within a second
 /// don't make it regular.
 pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time that an agent must listen before it can know its probers.
-pub const LISTENS_FOR: Duration = MAX_PROBE_INTERVAL;
+pub const LISTENS_FOR: Duration = MAX_INTERVAL;
 /// The longest time that it listens, if some of them have not shown yet whether they are regular.
 pub const MAX_LISTENING: Duration = Duration::from_mins(3);
 

@@ -1,7 +1,7 @@
 //! The pace of a prober: the mean interval of each minute. The longest of the last hour counts, because
 //! another client at the prober's address can make it look faster, and never slower.
 
-use super::MAX_PROBE_INTERVAL;
+use super::MAX_INTERVAL;
 use crate::moment::Moment;
 use std::time::Duration;
 
@@ -39,9 +39,9 @@ impl ProbePace {
         pace
     }
 
-    /// Records a probe, `gap` after the previous one. A pause of more than [`MAX_PROBE_INTERVAL`] is no interval.
+    /// Records a probe, `gap` after the previous one. A pause of more than [`MAX_INTERVAL`] is no interval.
     pub(super) fn ask(&mut self, gap: Duration, now: Moment) {
-        if gap > MAX_PROBE_INTERVAL {
+        if gap > MAX_INTERVAL {
             return self.pause(now);
         }
         self.probes = self.probes.saturating_add(1);
@@ -173,7 +173,7 @@ mod tests {
         }
         // The longest interval that is no pause.
         let mut pace = ProbePace::new(at(0));
-        pace.ask(MAX_PROBE_INTERVAL, Moment::from_start(MAX_PROBE_INTERVAL));
-        assert_eq!(pace.longest(Moment::default(), span(0)), Some(MAX_PROBE_INTERVAL));
+        pace.ask(MAX_INTERVAL, Moment::from_start(MAX_INTERVAL));
+        assert_eq!(pace.longest(Moment::default(), span(0)), Some(MAX_INTERVAL));
     }
 }

@@ -255,7 +255,7 @@ fn the_check_is_started_when_it_is_needed() {
 #[test]
 fn a_check_that_no_request_may_start_decides_all_the_same() {
     let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
-    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::Disabled, &["node_ready"]);
+    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::Never, &["node_ready"]);
     scenario.board.prove(at(0));
     set(&scenario, facts(SILENT), 1);
     kubelet(&scenario, Outcome::Pass, 1);

@@ -17,7 +17,7 @@ const MAX_OF_POD: usize = 16;
 /// The maximum number of other waiting requests.
 const MAX_OF_OTHERS: usize = 16;
 /// The maximum for one other client or one IPv6 /64.
-const MAX_OF_CLIENT: usize = 4;
+const MAX_EACH: usize = 4;
 
 /// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Waits {
         match holder {
             Holder::Node => self.slots.take(holder, of_node, usize::MAX),
             Holder::Pod(_) => self.slots.take(holder, of_node, MAX_OF_POD),
-            Holder::Other(_) => self.slots.take(holder, MAX_OF_OTHERS.min(connections / 32), MAX_OF_CLIENT),
+            Holder::Other(_) => self.slots.take(holder, MAX_OF_OTHERS.min(connections / 32), MAX_EACH),
         }
     }
 }

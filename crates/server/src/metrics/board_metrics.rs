@@ -92,7 +92,7 @@ impl StateCollector {
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
     fn probers(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
-        let shown = probers_with_series(&status.probers, self.0.probers.balancers_are_named());
+        let shown = with_series(&status.probers, self.0.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
         gauge(encoder, "probers", help, [alone(status.drain.probers)])?;
@@ -115,7 +115,7 @@ impl StateCollector {
 }
 
 /// Returns the probers that have series, at most [`STRANGERS`] if no balancers are named.
-fn probers_with_series(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
+fn with_series(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
     let mut shown: Vec<_> = probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
     if !named {
         shown.retain(|prober| prober.standing != Standing::Gone);

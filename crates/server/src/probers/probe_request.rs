@@ -95,7 +95,7 @@ impl RequestTarget<'_> {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Stray { text } => {
-                let words: Vec<_> = text.split(' ').map(displayable).collect();
+                let words: Vec<_> = text.split(' ').map(harmless).collect();
                 let text = cut(words.join(" "));
                 return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
@@ -123,12 +123,12 @@ impl RequestTarget<'_> {
             CheckRef::Known(id) => board.catalog().name(*id),
             CheckRef::Unknown(name) => name,
         });
-        let names: Vec<_> = names.map(displayable).collect();
+        let names: Vec<_> = names.map(harmless).collect();
         let check = (!names.is_empty()).then(|| format!("check={}", names.join(",")));
         let drain = query.drain.map(|code| format!("drain={code}"));
         let excluded = query.excluded.then(|| "excluded=200".to_owned());
         let parameters: Vec<_> = check.into_iter().chain(drain).chain(excluded).collect();
-        let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { displayable(path) };
+        let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { harmless(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
         ParsedRequest { text: cut(text), kind, checks }
     }
@@ -165,11 +165,8 @@ fn page(is_head: bool) -> &'static str {
 fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = sent.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let line = String::from_utf8_lossy(line.get(..MAX_AGENT_SEND).unwrap_or(line)).trim().to_owned();
-    let text = if line.is_empty() {
-        AGENT_CHECK.to_owned()
-    } else {
-        format!("{AGENT_CHECK} {}", displayable(&line))
-    };
+    let text =
+        if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", harmless(&line)) };
     ParsedRequest { text, kind: kind_of(board, board.default_checks(), false), checks: Vec::new() }
 }
 
@@ -184,7 +181,7 @@ fn kind_of(board: &Board, mut checks: impl Iterator<Item = CheckId>, ignores_lab
 }
 
 /// Escapes foreign text into harmless characters.
-fn displayable(text: &str) -> String {
+fn harmless(text: &str) -> String {
     let decoded = percent_decode(text.as_bytes()).decode_utf8_lossy();
     utf8_percent_encode(&decoded, SHOWN).to_string()
 }
