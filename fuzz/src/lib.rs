@@ -3,6 +3,7 @@
 
 use nodegate_readiness::{
     Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
+    StartMode,
 };
 use serde_json::Value;
 use std::cell::OnceCell;
