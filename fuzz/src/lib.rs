@@ -2,7 +2,8 @@
 //! answer.
 
 use nodegate_readiness::{
-    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
+    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
+    StartMode,
 };
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -26,7 +27,7 @@ pub fn catalog() -> Catalog {
     let local = local.map(|name| LocalCheck {
         name: name.to_owned(),
         timeout: Duration::from_secs(1),
-        begins: Begins::OnDemand,
+        begins: StartMode::OnDemand,
     });
     let service: ServiceName = "ingress/router".parse().expect("it is a name");
     Catalog::new(local.to_vec()).with_services(vec![service])

@@ -45,10 +45,9 @@ pub struct DrainStatus {
     /// The values of `--balancers`, whose probes count; absent if all probes count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balancers: Vec<String>,
-    /// The time during which the agent has seen all probes: since it began to listen, or since more probers
-    /// asked than it can remember.
+    /// The time during which the agent has seen all probes: since it began to listen, or since the last overflow.
     pub listening_ms: u64,
-    /// The number of probes from probers that the agent had no place to remember.
+    /// The number of probes of a prober that found no place, or took that of one that may be a balancer.
     pub overflows: u64,
     /// The connections to `--traffic-port`; absent without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

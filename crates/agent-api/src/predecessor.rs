@@ -4,7 +4,7 @@
 use crate::drain::ServiceStatus;
 use crate::status::FACTS_FORMAT;
 use nodegate_readiness::moment::since_epoch;
-use nodegate_readiness::probers::{LISTENS_AT_MOST, MOST_BETWEEN, ProberRecord};
+use nodegate_readiness::probers::{MAX_INTERVAL, MAX_LISTENING, ProberRecord};
 use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Age, LastFacts, Node, PendingNotReady};
 use serde::Deserialize;
@@ -68,7 +68,7 @@ impl Predecessor {
             has_just_answered: false,
             facts: facts.unwrap_or_default(),
             probers: possible.into_iter().filter(is_regular).collect(),
-            listened: listened.filter(|listened| odd == 0 && *listened >= LISTENS_AT_MOST),
+            listened: listened.filter(|listened| odd == 0 && *listened >= MAX_LISTENING),
             balancers: status.take("/drain/balancers").unwrap_or_default(),
             not_ready_pending: status.take("/not_ready_pending"),
             left: Some(status.left.join("; ")).filter(|left| !left.is_empty()),
@@ -142,7 +142,7 @@ fn is_possible(prober: &ProberRecord) -> bool {
     (is_known || !prober.standing.is_waited_for())
         && prober.last_ms <= prober.first_ms
         && prober.regular_ms.is_none_or(|regular| (prober.last_ms..=prober.first_ms).contains(&regular))
-        && prober.longest_interval_ms.is_none_or(|longest| Duration::from_millis(longest) <= MOST_BETWEEN)
+        && prober.longest_interval_ms.is_none_or(|longest| Duration::from_millis(longest) <= MAX_INTERVAL)
         && longest.max().is_none_or(|longest| longest <= prober.first_ms.saturating_add(1))
         && prober.in_a_row <= prober.asked
 }

@@ -7,8 +7,8 @@ use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
-    Begins, Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
-    PendingNotReady, Reason, Verdict,
+    Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
+    PendingNotReady, Reason, StartMode, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -230,7 +230,7 @@ impl CheckStatus {
         let published = board.published();
         let result = published.state.local_result(id);
         let local = board.catalog().local(id).is_some();
-        let runs = board.catalog().local(id).is_some_and(|check| check.begins != Begins::Never);
+        let runs = board.catalog().local(id).is_some_and(|check| check.begins != StartMode::Never);
         let active = !local || (runs && result.is_some());
         let report = board.report(id, now);
         let age = if local { result.map(|result| now.since(result.at)) } else { board.proof_age(id, now) };

@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// The longest accepted body. Fifty flips, 256 probers and a Node with hundreds of labels stay well below.
-pub const MOST: usize = 1 << 20;
+pub const MAX_REPLY: usize = 1 << 20;
 /// The longest accepted response head; hyper's own limit is 400 kB.
-const LONGEST_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The reason why a query of an agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +36,8 @@ pub enum AskError {
     /// The received bytes are not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp,
-    /// The body exceeds [`MOST`].
-    #[error("the answer is longer than {MOST} bytes")]
+    /// The body exceeds [`MAX_REPLY`].
+    #[error("the answer is longer than {MAX_REPLY} bytes")]
     TooLong,
     /// The connection ended within the answer.
     #[error("the connection broke: {0}")]
@@ -89,14 +89,14 @@ fn hint(path: &str, code: u16) -> &'static str {
 pub struct AgentReply {
     /// The HTTP status code.
     pub status: u16,
-    /// The body, of at most [`MOST`] bytes.
+    /// The body, of at most [`MAX_REPLY`] bytes.
     pub body: Bytes,
 }
 
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
 pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
-    get_at_most(addresses, path, MOST).await
+    get_at_most(addresses, path, MAX_REPLY).await
 }
 
 /// Gets a path like [`get`], with a body of at most so many bytes.
@@ -104,7 +104,7 @@ pub async fn get_at_most(addresses: &[SocketAddr], path: &str, most: usize) -> R
     let stream = TcpStream::connect(addresses).await.map_err(AskError::Connect)?;
     let address = stream.peer_addr().map_err(AskError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(LONGEST_HEAD)
+        .max_buf_size(MAX_HEAD_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| broken(&error))?;
@@ -210,8 +210,8 @@ mod tests {
     fn an_answer_is_read_to_its_end_and_not_beyond_the_limit() {
         let of_length =
             |length| get_from(&StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length))));
-        assert_eq!(of_length(MOST).unwrap().body.len(), MOST);
-        assert!(matches!(of_length(MOST + 1), Err(AskError::TooLong)));
+        assert_eq!(of_length(MAX_REPLY).unwrap().body.len(), MAX_REPLY);
+        assert!(matches!(of_length(MAX_REPLY + 1), Err(AskError::TooLong)));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// The most addresses of a Node at which its agent is queried.
-const MOST_ADDRESSES: usize = 4;
+const MAX_ADDRESSES: usize = 4;
 /// The longest foreign name or UID that a message repeats.
-const LONGEST: usize = 253;
+const MAX_FOREIGN_NAME: usize = 253;
 
 /// The Node that the user means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn agent_addresses<T: AsRef<str>>(addresses: impl Iterator<Item = (T, IpAddr
     let mut ranked: Vec<_> =
         addresses.filter_map(|(of, address)| Some((rank(of.as_ref())?, address))).collect();
     ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, address)| address).take(MOST_ADDRESSES).collect()
+    ranked.into_iter().map(|(_, address)| address).take(MAX_ADDRESSES).collect()
 }
 
 impl NodeIdentity {
@@ -106,7 +106,7 @@ impl fmt::Display for NodeIdentity {
 }
 
 fn shortened(text: &str) -> String {
-    sanitize_short(text, LONGEST)
+    sanitize_short(text, MAX_FOREIGN_NAME)
 }
 
 #[cfg(test)]

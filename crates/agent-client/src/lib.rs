@@ -16,7 +16,8 @@ mod text;
 mod wait;
 
 pub use ask::{
-    AgentReply, Answered, AskError, MOST, ask, ask_drain, get, get_at_most, parse_status, parse_wait, refusal,
+    AgentReply, Answered, AskError, MAX_REPLY, ask, ask_drain, get, get_at_most, parse_status, parse_wait,
+    refusal,
 };
 pub use console::Console;
 pub use hook_recipe::hook_recipe;

@@ -24,11 +24,11 @@ const MEANINGS: [(&str, &str); 13] = [
     ("ReadyConditionMissing", "the kubelet has not reported yet"),
     ("NoRecentResult", "the check has not reported in time"),
     (NODE_SHUTDOWN, "the host is going down"),
-    (CACHE_STALE, "the API server is not heard"),
+    (CACHE_STALE, "no answer from the API server"),
 ];
 
 /// The longest name of a Node that an API server accepts.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// The meaning of `unconfirmed`.
 pub const UNCONFIRMED: &str =
@@ -91,7 +91,7 @@ pub fn shutdown(host: HostSignals) -> String {
 pub fn kept(kept: &Kept) -> String {
     let Kept { drained, nodes, max_drained, first, .. } = kept;
     let are = if *drained == 1 { "is" } else { "are" };
-    let first = sanitize_short(first, LONGEST_NAME);
+    let first = sanitize_short(first, MAX_NAME);
     format!(
         "kept in the pool: {drained} of {nodes} nodes {are} drained (--max-drained {max_drained}), {first} for longest"
     )

@@ -51,7 +51,7 @@ pub enum WaitEnd {
     Reached,
     /// The goal was not reached in time.
     TimedOut,
-    /// It is not known whether the goal was reached.
+    /// Whether the goal was reached is not known.
     NotKnown,
 }
 

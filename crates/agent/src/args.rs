@@ -116,12 +116,12 @@ impl Program for Args {
     fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
         match self.command {
             Some(Command::Status(args)) => {
-                let target = AgentAddress::chosen(args.addr.as_deref(), mistakes);
+                let target = AgentAddress::from_args(args.addr.as_deref(), mistakes);
                 Box::new(move || args.run(&target))
             }
             Some(Command::Wait(args)) => {
                 args.check(mistakes);
-                let target = AgentAddress::chosen(args.addr.as_deref(), mistakes);
+                let target = AgentAddress::from_args(args.addr.as_deref(), mistakes);
                 Box::new(move || args.run(&target))
             }
             None => {

@@ -40,7 +40,7 @@ impl CheckArgs {
         if catalog.services().next().is_some() {
             at_start.extend(catalog.find(KUBE_PROXY));
         }
-        (catalog.beginning(&at_start, &on_demand), default_checks)
+        (catalog.with_start_modes(&at_start, &on_demand), default_checks)
     }
 }
 

@@ -57,11 +57,7 @@ pub(crate) struct PolicyArgs {
     #[arg(default_value = shown(Policy::default().not_ready_after), value_parser = duration(NOT_READY_AFTER))]
     not_ready_after: Duration,
 
-    /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
-    /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
-    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (short
-    /// for the conditions of a drain, a graceful shutdown or a maintenance in progress); or none alone
-    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     drain_on: DrainSignals,
 
     /// Largest share of the nodes that a cordon takes out of the pool at a time, rounded down, at least one: further

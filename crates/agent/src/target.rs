@@ -24,9 +24,9 @@ impl Default for AgentAddress {
 
 impl AgentAddress {
     /// Returns the address by the environment of this process, and adds a mistake to `wrong`.
-    pub(crate) fn chosen(asked: Option<&str>, wrong: &mut Mistakes) -> Self {
+    pub(crate) fn from_args(addr: Option<&str>, wrong: &mut Mistakes) -> Self {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self::choose(asked, env).unwrap_or_else(|line| {
+        Self::resolve(addr, env).unwrap_or_else(|line| {
             wrong.line(line);
             Self::default()
         })
@@ -34,7 +34,7 @@ impl AgentAddress {
 
     /// Returns the given address, or else the address of the agent on this machine by the settings in the
     /// environment. The error is a line for the user.
-    pub(crate) fn choose(asked: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub(crate) fn resolve(addr: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let port = match env(LISTEN_PORT).map(|port| (port.parse(), port)) {
             None => Ok(HTTP_PORT),
             Some((Ok(port @ 1..), _)) => Ok(port),
@@ -42,7 +42,7 @@ impl AgentAddress {
                 Err(format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port"))
             }
         };
-        if let Some(asked) = asked {
+        if let Some(asked) = addr {
             return Self::parse(asked, port)
                 .map_err(|error| error.unwrap_or(format!("--addr {asked:?}: {TAKES}")));
         }
@@ -106,10 +106,10 @@ impl fmt::Display for AgentAddress {
 mod tests {
     use super::*;
 
-    fn choose(asked: Option<&str>, env: &[(&str, &str)]) -> Result<String, String> {
+    fn resolve(asked: Option<&str>, env: &[(&str, &str)]) -> Result<String, String> {
         let lookup =
             |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        AgentAddress::choose(asked, lookup).map(|target| target.to_string())
+        AgentAddress::resolve(asked, lookup).map(|target| target.to_string())
     }
 
     #[test]
@@ -125,10 +125,10 @@ mod tests {
             ("http://[fd00::7]:9000", "[fd00::7]:9000"),
             ("0.0.0.0:9000", "127.0.0.1:9000"),
         ] {
-            assert_eq!(choose(Some(asked), &[]).as_deref(), Ok(target), "{asked}");
+            assert_eq!(resolve(Some(asked), &[]).as_deref(), Ok(target), "{asked}");
         }
-        assert_eq!(choose(Some("worker-1"), &[("LISTEN_PORT", "9")]).as_deref(), Ok("worker-1:9"));
-        assert_eq!(choose(Some("worker-1:8"), &[("LISTEN_PORT", "0")]).as_deref(), Ok("worker-1:8"));
+        assert_eq!(resolve(Some("worker-1"), &[("LISTEN_PORT", "9")]).as_deref(), Ok("worker-1:9"));
+        assert_eq!(resolve(Some("worker-1:8"), &[("LISTEN_PORT", "0")]).as_deref(), Ok("worker-1:8"));
     }
 
     #[test]
@@ -136,12 +136,12 @@ mod tests {
         for asked in
             ["", "https://a", "a:b", "a:0", "a:70000", "a b", "a/b", "user@a", "a\r\nb", "[::1", "1.2.3.4:0"]
         {
-            let error = choose(Some(asked), &[]).unwrap_err();
+            let error = resolve(Some(asked), &[]).unwrap_err();
             assert!(error.starts_with("--addr") && error.contains(TAKES), "{asked:?}: {error}");
         }
-        let error = choose(Some("worker-1"), &[("LISTEN_PORT", "http")]).unwrap_err();
+        let error = resolve(Some("worker-1"), &[("LISTEN_PORT", "http")]).unwrap_err();
         assert!(error.starts_with("LISTEN_PORT \"http\""), "{error}");
-        let error = choose(None, &[("NODEGATE_METRICS_ADDR", "x/y")]).unwrap_err();
+        let error = resolve(None, &[("NODEGATE_METRICS_ADDR", "x/y")]).unwrap_err();
         assert!(error.starts_with("NODEGATE_METRICS_ADDR"), "{error}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
             (&[("LISTEN_PORT", "9000"), ("NODEGATE_METRICS_ADDR", "127.0.0.1:9100")], "127.0.0.1:9100"),
             (&[("LISTEN_PORT", "0"), ("NODEGATE_METRICS_ADDR", "[::]:9100")], "[::1]:9100"),
         ] {
-            assert_eq!(choose(None, env).as_deref(), Ok(target), "{env:?}");
+            assert_eq!(resolve(None, env).as_deref(), Ok(target), "{env:?}");
         }
     }
 }

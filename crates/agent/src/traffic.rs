@@ -30,10 +30,10 @@ impl TrafficArgs {
 }
 
 fn traffic_ports(value: &str) -> Result<List<u16>, String> {
-    const MOST: usize = 16;
-    let takes = || format!("takes a list of up to {MOST} ports");
+    const MAX_PORTS: usize = 16;
+    let takes = || format!("takes a list of up to {MAX_PORTS} ports");
     let list = List::<u16>::of("ports")(value).map_err(|_| takes())?;
-    if list.0.len() > MOST || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
+    if list.0.len() > MAX_PORTS || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
 }
 
 fn latest(sessions: &Sessions) -> Traffic {

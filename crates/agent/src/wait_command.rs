@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The timeout of one query.
 const ANSWER_WITHIN: Duration = HELD.saturating_add(Duration::from_secs(3));
 /// The longest text of a refusal that is repeated, in characters.
-const LONGEST: usize = 200;
+const MAX_REFUSAL: usize = 200;
 
 /// Waits until every load balancer has acknowledged that the node is out, or back
 ///
@@ -90,7 +90,7 @@ impl WaitArgs {
         loop {
             let reply = fetch::get(target, &path, ANSWER_WITHIN).and_then(|reply| match reply.status {
                 400 | 404 | 500 => {
-                    Ok(Err(sanitize_short(String::from_utf8_lossy(&reply.body).trim(), LONGEST)))
+                    Ok(Err(sanitize_short(String::from_utf8_lossy(&reply.body).trim(), MAX_REFUSAL)))
                 }
                 _ => parse_wait(&reply).map(Ok),
             });

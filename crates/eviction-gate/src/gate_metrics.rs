@@ -71,7 +71,7 @@ impl GateMetrics {
         all.register_with_unit("hold", help, Unit::Seconds, self.hold.clone());
         let help = "Pods whose eviction this replica has refused within the last 30 s";
         all.register("held_pods", help, self.held_pods.clone());
-        let help = "1 while self-checks come back as reviews, 0 if evictions go by unheld or no self-check has come back for three minutes";
+        let help = "1 while self-checks come back as reviews, 0 if evictions are not held or no self-check has come back for three minutes";
         all.register("self_check_passed", help, self.self_check.clone());
         let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";
         all.register("certificate_expiry_timestamp_seconds", help, self.certificate_expiry.clone());

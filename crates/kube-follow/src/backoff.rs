@@ -7,11 +7,11 @@ use std::time::Duration;
 /// together.
 const FIRST: Duration = Duration::from_millis(1500);
 /// The largest window, so that recovery is never far away.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_WINDOW: Duration = Duration::from_secs(10);
 /// The longest `Retry-After` that is honoured.
-const LONGEST_LEFT_ALONE: Duration = Duration::from_secs(30);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The shortest wait after a failure.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// Exponential backoff with full jitter: each wait is drawn evenly from a window that doubles.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl Backoff {
 
     /// Returns the next wait, for a random number from 0 to 1.
     pub fn wait_by(&mut self, drawn: f64) -> Duration {
-        let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(drawn);
-        self.window = (self.window * 2).min(LONGEST);
+        let wait = MIN_WAIT + self.window.saturating_sub(MIN_WAIT).mul_f64(drawn);
+        self.window = (self.window * 2).min(MAX_WINDOW);
         wait
     }
 
@@ -42,7 +42,7 @@ impl Backoff {
     /// become an hour's. It is up to a quarter longer than that, by a random number, so that agents with the
     /// same `Retry-After` do not come back together.
     pub fn left_alone_for(asked: Duration, drawn: f64) -> Duration {
-        let asked = asked.min(LONGEST_LEFT_ALONE);
+        let asked = asked.min(MAX_RETRY_AFTER);
         asked + asked.mul_f64(drawn / 4.0)
     }
 
@@ -66,12 +66,12 @@ mod tests {
     #[test]
     fn waits_are_spread_bounded_and_grow() {
         let firsts: Vec<Duration> = (0..1000).map(|_| Backoff::default().wait()).collect();
-        assert!(firsts.iter().all(|wait| (SHORTEST..=FIRST).contains(wait)));
+        assert!(firsts.iter().all(|wait| (MIN_WAIT..=FIRST).contains(wait)));
         let early = firsts.iter().filter(|wait| **wait < FIRST / 2).count();
         assert!((300..700).contains(&early), "{early} of 1000 in the first half");
         let mut backoff = Backoff::default();
         let waits: Vec<Duration> = (0..100).map(|_| backoff.wait()).collect();
         assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(10)));
-        assert!(waits[10..].iter().any(|wait| *wait > LONGEST / 2));
+        assert!(waits[10..].iter().any(|wait| *wait > MAX_WINDOW / 2));
     }
 }

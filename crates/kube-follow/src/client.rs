@@ -55,7 +55,7 @@ const BEFORE_EXPIRY: SignedDuration = SignedDuration::from_secs(60);
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 /// The maximum length of the head of an answer over HTTP/1.1, in bytes. Health endpoints send a few hundred.
-const LONGEST_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The error of a client that could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, Clien
     let mut builder = HyperClient::builder(TokioExecutor::new());
     builder
         .pool_idle_timeout(None)
-        .http1_max_buf_size(LONGEST_HEAD)
+        .http1_max_buf_size(MAX_HEAD_BYTES)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW);
     Ok(builder.build(https(config, tcp)?))
@@ -193,7 +193,7 @@ fn route(config: &Config, tcp: Tcp) -> Result<Route, ClientError> {
     };
     let unsupported =
         || ClientError(format!("the proxy {proxy} is not supported; give one with http:// or socks5://"));
-    // It decodes the proxy's user and password.
+    // The matcher decodes the proxy's user and password.
     let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let intercept = intercept.ok_or_else(unsupported)?;
     let to = intercept.uri().clone();

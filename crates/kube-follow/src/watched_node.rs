@@ -9,10 +9,10 @@ use serde::Deserialize;
 use std::net::IpAddr;
 
 /// The maximum number of networks of a node's pods: one of each family.
-const MOST_POD_CIDRS: usize = 2;
+const MAX_POD_CIDRS: usize = 2;
 
 /// The maximum number of addresses of a node that count: one of each family, and some more.
-const MOST_INTERNAL_IPS: usize = 8;
+const MAX_INTERNAL_IPS: usize = 8;
 
 /// The key of the taint with which the node controller evicts the pods of a single silent node.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -88,8 +88,8 @@ impl WatchedNode {
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
             annotations: annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect(),
-            pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
-            internal_ips: internal_ips.map(|(_, address)| address).take(MOST_INTERNAL_IPS).collect(),
+            pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MAX_POD_CIDRS).map(clean).collect(),
+            internal_ips: internal_ips.map(|(_, address)| address).take(MAX_INTERNAL_IPS).collect(),
             unreachable,
         }
     }

@@ -27,7 +27,7 @@ impl Error {
 
     /// Returns the error of a command that a signal ends.
     pub(crate) fn interrupted(signal: &str) -> Self {
-        Self::failed(format!("broken off by {signal}"))
+        Self::failed(format!("interrupted by {signal}"))
     }
 
     pub(crate) fn into_failure(self) -> Self {

@@ -90,5 +90,5 @@ impl Timing {
 
 /// Returns the reason of a run that exceeded this limit.
 pub(crate) fn timeout_reason(limit: Duration) -> Reason {
-    Reason::new("Timeout").counting("after", humantime::format_duration(limit))
+    Reason::new("Timeout").with_amount("after", humantime::format_duration(limit))
 }

@@ -51,7 +51,7 @@ impl DedicatedThread {
             && token.strong_count() > 0
         {
             let time = since.elapsed().as_secs();
-            return Err(Reason::new("Hung").counting("for", format_args!("{time}s")));
+            return Err(Reason::new("Hung").with_amount("for", format_args!("{time}s")));
         }
         let token = Arc::new(());
         *last = Some((Instant::now(), Arc::downgrade(&token)));

@@ -18,7 +18,7 @@ const SHUTDOWN: &str = "shutdown";
 /// The file that is there while the host holds the lock that delays a shutdown, for its milliseconds at most.
 const LOCK: &str = "lock";
 /// The longest text of [`LOCK`] that is read.
-const LONGEST: u64 = 20;
+const MAX_LOCK_BYTES: u64 = 20;
 
 /// The pause before the next try to watch the directory.
 const RETRY: Duration = Duration::from_secs(5);
@@ -107,8 +107,8 @@ fn watch(
 
 fn read(directory: &Path) -> HostSignals {
     let mut delay = String::new();
-    let lock =
-        File::open(directory.join(LOCK)).and_then(|file| file.take(LONGEST).read_to_string(&mut delay));
+    let lock = File::open(directory.join(LOCK))
+        .and_then(|file| file.take(MAX_LOCK_BYTES).read_to_string(&mut delay));
     HostSignals {
         shutdown: directory.join(SHUTDOWN).exists(),
         lock: lock.is_ok(),

@@ -29,7 +29,7 @@ mod url;
 
 pub use check::{Check, DEFAULT_TIMEOUT, Definition, KnownNode, Run, Timing};
 pub use checks::KNOWN;
-pub use checks::own::OwnCheck;
+pub use checks::custom::OwnCheck;
 pub use host_directory::{follow_host_directory, parse_host_directory};
 pub use host_root::HostRoot;
 pub use local_checks::{LocalCheckArgs, LocalChecks};

@@ -2,12 +2,12 @@
 
 use crate::check::{Check, Context, Timing};
 use crate::checks::KNOWN;
-use crate::checks::own::OwnCheck;
+use crate::checks::custom::OwnCheck;
 use crate::host_root::HostRoot;
 use crate::settings::CheckSettings;
 use nodegate_program::Mistakes;
 use nodegate_readiness::board::IDLE;
-use nodegate_readiness::{Begins, LocalCheck};
+use nodegate_readiness::{LocalCheck, StartMode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct LocalCheckArgs {
 }
 
 impl LocalCheckArgs {
-    /// Returns the checks that exist and the operator's own.
+    /// Returns the checks that exist and those that the operator defines.
     pub fn local_checks(self, mistakes: &mut Mistakes) -> LocalChecks {
         let own = [self.http_check, self.tcp_check].concat();
         for (at, OwnCheck { name, .. }) in own.iter().enumerate() {
@@ -69,7 +69,7 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// Returns the checks that exist and the operator's own, on the host whose files are below `host`.
+    /// Returns the checks that exist and those that the operator defines, on the host whose files are below `host`.
     pub fn new(settings: &CheckSettings, own: &[OwnCheck], host: &HostRoot) -> Self {
         let checks = KNOWN.iter().fold(Self::none(), |checks, definition| {
             let timing = settings.timing(definition.name);
@@ -99,7 +99,7 @@ impl LocalChecks {
         let local = |entry: &Entry| LocalCheck {
             name: entry.name.clone(),
             timeout: entry.timing.timeout,
-            begins: Begins::default(),
+            begins: StartMode::default(),
         };
         self.entries.iter().map(local).collect()
     }

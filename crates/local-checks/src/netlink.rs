@@ -36,7 +36,7 @@ impl Netlink {
         let mut buffer = vec![0; BUFFER];
         let mut consistent = true;
         for _ in 0..MAX_DATAGRAMS {
-            // It is there: the kernel answers before `send` returns.
+            // The answer is there: the kernel answers before `send` returns.
             let (read, _) = rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())?;
             let complete = each(buffer.get(..read).unwrap_or(&[]), &mut consistent, &mut see)?;
             if complete || flags & NLM_F_DUMP == 0 {

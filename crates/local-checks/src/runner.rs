@@ -5,7 +5,8 @@ use crate::local_checks::{Entry, LocalChecks};
 use futures::FutureExt;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{
-    AtomicMoment, Begins, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, Timeline, Verdict,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, StartMode, Timeline,
+    Verdict,
 };
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -57,10 +58,10 @@ impl Runner {
         let mut cycles = Vec::new();
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
-                Some(Begins::AtStart) => None,
-                Some(Begins::OnDemand) => Some(checks.idle),
+                Some(StartMode::AtStart) => None,
+                Some(StartMode::OnDemand) => Some(checks.idle),
                 // No request may start the check, but a verdict that depends on it may.
-                Some(Begins::Never) => Some(Duration::ZERO),
+                Some(StartMode::Never) => Some(Duration::ZERO),
                 None => continue,
             };
             let name = board.catalog().name(id);
@@ -90,14 +91,14 @@ impl Runner {
     /// the longest timeout and a little more; then the board reports `NoRecentResult`. All callers share one
     /// run.
     ///
-    /// It uses the timers of the runtime that awaits it: even if the background is stuck, a request is not.
+    /// The wait uses the timers of the runtime that awaits it: even if the background is stuck, a request is not.
     pub fn activate(&self, ids: &[CheckId]) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         // The checks start before the future is first polled, so that all of them run in parallel.
         let waiting: Vec<_> = ids.iter().filter_map(|id| self.ask(*id)).collect();
         Box::pin(async move {
             let started = Instant::now();
             for (mut results, time_limit) in waiting {
-                // It is too late, or the runner is gone: either way the board has the answer.
+                // The result is too late, or the runner is gone: either way the board has the answer.
                 let _ = timeout_at(started + time_limit, results.changed()).await;
             }
         })
@@ -121,7 +122,7 @@ impl Runner {
     /// Records the demand for a check. Returns its results and the time limit if there is one to wait for.
     fn ask(&self, id: CheckId) -> Option<(watch::Receiver<()>, Duration)> {
         let cycle = self.cycles.iter().find(|cycle| cycle.id == id)?;
-        // This comes before the board is read: a result in between is then seen twice rather than missed.
+        // The receiver is taken before the board is read: a result in between is then seen twice rather than missed.
         let results = cycle.results.subscribe();
         let now = cycle.now();
         cycle.asked.advance(now);
@@ -260,7 +261,7 @@ impl Cycle {
         if self.board.needed() == Some(self.id) {
             return false;
         }
-        let asked = self.asked.get().max(self.board.last_asked(self.id));
+        let asked = self.asked.get().max(self.board.last_requested(self.id));
         asked.is_none_or(|asked| self.now().since(asked) > idle)
     }
 
@@ -273,6 +274,6 @@ impl Cycle {
 /// a slow one, and a check that hangs would run without a pause.
 fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
-    // It is less than an interval, so it fits; otherwise the next run would just be later.
+    // The delay is less than an interval, so it fits; otherwise the next run would just be later.
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }

@@ -2,7 +2,7 @@
 
 use crate::check::{Definition, Timing};
 use crate::checks::KNOWN;
-use crate::checks::own::OwnCheck;
+use crate::checks::custom::OwnCheck;
 use crate::options::{AnyKey, Key, Options};
 use nodegate_program::{duration, number};
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ const FALL: Key<NonZeroU32> = Key { name: "fall", parse: runs };
 const OF_ALL: [&dyn AnyKey; 4] = [&INTERVAL, &TIMEOUT, &RISE, &FALL];
 
 fn runs(text: &str) -> Result<NonZeroU32, String> {
-    const MOST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
-    number(NonZeroU32::MIN..=MOST, "takes a whole number from 1 to 100")(text).map_err(str::to_owned)
+    const MAX_RUNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+    number(NonZeroU32::MIN..=MAX_RUNS, "takes a whole number from 1 to 100")(text).map_err(str::to_owned)
 }
 
 fn known(name: &str) -> Option<&'static Definition> {

@@ -15,7 +15,7 @@ const LATE_BY: Duration = Duration::from_secs(2);
 /// The time for which a refused connection may belong to an agent that is being replaced.
 const REPLACED_WITHIN: Duration = Duration::from_secs(3);
 /// The longest text of the agent in a log line.
-const LONGEST: usize = 200;
+const MAX_TEXT: usize = 200;
 const RETRY: Duration = Duration::from_millis(250);
 
 /// The end of a wait.
@@ -56,7 +56,7 @@ pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) 
         match reply.map(|reply| reply.and_then(|reply| parse_wait(&reply))) {
             Ok(Ok(reply)) if reply.state.is_over() => {
                 let goal = if reply.state == WaitState::Reached { "acknowledged: " } else { "" };
-                return WaitEnd::Acknowledged(sanitize_short(&format!("{goal}{}", reply.why), LONGEST));
+                return WaitEnd::Acknowledged(sanitize_short(&format!("{goal}{}", reply.why), MAX_TEXT));
             }
             // Not acknowledged yet, an agent that is being replaced, or one with too much to do.
             Ok(Ok(_) | Err(AskError::Refused(_, 307 | 429 | 503))) => answered = Instant::now(),

@@ -19,15 +19,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// The pause between two looks at a host that is not going down: the delay may change at any time.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
 /// The pause while it is going down: systemd 257 sends no signal of a cancelled shutdown.
-const LOOK_OFTEN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The first and the longest pause before the next try to reach the bus.
 const RETRY: Duration = Duration::from_millis(500);
-const RETRY_AT_MOST: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The longest time that the end of the service takes, questions to logind included. `TimeoutStopSec=` of its unit is
 /// longer.
-const STOPPING: Duration = Duration::from_secs(85);
+const STOP_TIMEOUT: Duration = Duration::from_secs(85);
 /// The time limit for a question to the agent.
-const ASK: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The program while it runs as a service.
 pub(crate) struct LockHolder {
@@ -46,9 +46,9 @@ pub(crate) struct LockHolder {
 /// What the host does.
 enum Phase {
     Up,
-    /// It is going down, and not every load balancer has acknowledged.
+    /// The host is going down, and not every load balancer has acknowledged.
     Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
-    /// It is going down, and nothing is waited for.
+    /// The host is going down, and nothing is waited for.
     Acknowledged,
 }
 
@@ -74,7 +74,7 @@ impl LockHolder {
                 () = &mut stop => break,
                 () = sleep(retry) => {}
             }
-            retry = (retry * 2).min(RETRY_AT_MOST);
+            retry = (retry * 2).min(MAX_RETRY_DELAY);
         }
         self.stop().await;
         Ok(())
@@ -88,7 +88,7 @@ impl LockHolder {
         loop {
             self.look(&login, relock).await?;
             *retry = RETRY;
-            let pause = if self.is_up() { LOOK_EVERY } else { LOOK_OFTEN };
+            let pause = if self.is_up() { LOOK_EVERY } else { RETRY_INTERVAL };
             relock = tokio::select! {
                 event = events.next() => event.unwrap_or(false),
                 error = login.closed() => return Err(error),
@@ -165,7 +165,7 @@ impl LockHolder {
     /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load
     /// balancer needs.
     async fn look_at_agent(&mut self, delay: Duration) {
-        let Ok(summary) = ask_drain(&[self.agent], ASK).await else { return };
+        let Ok(summary) = ask_drain(&[self.agent], QUERY_TIMEOUT).await else { return };
         let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
         let unread = not_read(summary.host).filter(|_| self.lock.is_some());
         // At the first look the agent's answer may be older than the file.
@@ -179,14 +179,14 @@ impl LockHolder {
         self.fault = fault;
     }
 
-    /// Waits, too, if systemd ends this service because the host is going down past logind.
+    /// Waits, too, if systemd ends this service because the shutdown bypasses logind.
     async fn stop(mut self) {
-        let until = Instant::now() + STOPPING;
+        let until = Instant::now() + STOP_TIMEOUT;
         let is_stopping = async { Login::connect().await?.is_stopping().await };
         let is_stopping = is_stopping.await.unwrap_or(false);
         if is_stopping {
             if self.is_up() {
-                self.go_down(STOPPING);
+                self.go_down(STOP_TIMEOUT);
             }
             if let Phase::Telling(_) = self.phase {
                 let end = timeout_at(until, acknowledged(&mut self.phase)).await;

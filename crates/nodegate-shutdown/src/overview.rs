@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// The time limit for the answer of the agent.
-const ASK: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The state of logind's locks and delays.
 struct LoginView {
@@ -24,10 +24,10 @@ struct LoginView {
 /// Prints the three lines, and returns the exit code.
 pub(crate) async fn print(agent: SocketAddr) -> ExitCode {
     let login = look().await.map_err(|error| error.to_string());
-    let answer = ask_drain(&[agent], ASK).await.map_err(|error| error.to_string());
+    let answer = ask_drain(&[agent], QUERY_TIMEOUT).await.map_err(|error| error.to_string());
     let (reboot, code) = reboot(login.as_ref().ok(), answer.as_ref().ok());
     println!("lock    {}", lock(&login));
-    println!("agent   {agent} {}", said(&answer));
+    println!("agent   {agent} {}", describe(&answer));
     println!("reboot  {reboot}{}", scheduled(login.as_ref().ok()));
     ExitCode::from(code)
 }
@@ -50,7 +50,7 @@ fn lock(login: &Result<LoginView, String>) -> String {
     }
 }
 
-fn said(answer: &Result<DrainSummary, String>) -> String {
+fn describe(answer: &Result<DrainSummary, String>) -> String {
     let summary = match answer {
         Err(error) => return format!("does not answer: {}", sanitize(error)),
         Ok(summary) => summary,

@@ -14,7 +14,7 @@ pub use view::BoardView;
 
 use self::published::Rendered;
 use crate::answer::{Answer, Reply};
-use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Verdict, verdict};
+use crate::check::{Catalog, CheckId, CheckReport, Outcome, StartMode, Verdict, verdict};
 use crate::drain_budget::Kept;
 use crate::facts::Node;
 use crate::flips::{Flip, RECOVERED, REMEMBERED};
@@ -203,7 +203,7 @@ impl Board {
     }
 
     /// Returns the time at which a request last named this local check.
-    pub fn last_asked(&self, id: CheckId) -> Option<Moment> {
+    pub fn last_requested(&self, id: CheckId) -> Option<Moment> {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
 
@@ -211,7 +211,8 @@ impl Board {
     /// await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
-        let runs = |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != Begins::Never);
+        let runs =
+            |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != StartMode::Never);
         let lacks_result = |id: &CheckId| {
             let result = published.state.local_result(*id);
             result.is_none_or(|result| now > result.good_until)

@@ -156,12 +156,12 @@ pub struct LocalCheck {
     /// The maximum duration of one run; a request that starts the check waits no longer than that.
     pub timeout: Duration,
     /// The event that starts the check.
-    pub begins: Begins,
+    pub begins: StartMode,
 }
 
-/// The event that starts a local check.
+/// When a local check starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Begins {
+pub enum StartMode {
     /// The start of the agent; the check never stops. A setting asks for it.
     AtStart,
     /// A request that names the check; it runs for as long as there are such requests.
@@ -195,14 +195,14 @@ impl Catalog {
 
     /// Sets the local checks that begin at the start, and those that may begin on demand. The others never
     /// run.
-    pub fn beginning(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
+    pub fn with_start_modes(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
         for (id, check) in self.local_ids().zip(&mut self.local) {
             check.begins = if at_start.contains(&id) {
-                Begins::AtStart
+                StartMode::AtStart
             } else if on_demand.contains(&id) {
-                Begins::OnDemand
+                StartMode::OnDemand
             } else {
-                Begins::Never
+                StartMode::Never
             };
         }
         self
@@ -211,7 +211,7 @@ impl Catalog {
     /// Returns true if the check runs because of a setting, with or without a request. A check from memory
     /// always does.
     pub fn is_configured(&self, id: CheckId) -> bool {
-        self.local(id).is_none_or(|check| check.begins == Begins::AtStart)
+        self.local(id).is_none_or(|check| check.begins == StartMode::AtStart)
     }
 
     /// Returns the watched Services, in the order of their indices.

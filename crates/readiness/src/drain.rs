@@ -114,10 +114,9 @@ impl Pattern {
 }
 
 /// What a list of drain signals takes.
-const TAKES: BadValue = BadValue(
-    "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
-     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone",
-);
+const WORDS: &str = "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
+     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone";
+const TAKES: BadValue = BadValue(WORDS);
 
 impl FromStr for DrainSignal {
     type Err = BadValue;
@@ -202,6 +201,11 @@ pub struct DrainSignals {
 }
 
 impl DrainSignals {
+    /// Returns the help of `--drain-on` in every program; `lifecycle` is short for three conditions.
+    pub fn help() -> String {
+        format!("Signals that drain a node, the same for agents, eviction gate and nodegate-haproxy: {WORDS}")
+    }
+
     /// Returns the reason of the first signal that `facts` carry.
     pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         self.signals.iter().find_map(|signal| signal.reason(facts))

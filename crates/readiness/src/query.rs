@@ -45,7 +45,7 @@ impl Query {
                 "check" => query.add_names(value, catalog)?,
                 "drain" => query.drain = Some(parse_drain(value)?),
                 "excluded" if value == "200" => query.excluded = true,
-                "excluded" => return Err(format!("excluded={:?}: takes 200", shown(value))),
+                "excluded" => return Err(format!("excluded={:?}: takes 200", displayable(value))),
                 _ => known_as(key).map_or(Ok(()), |known| {
                     Err(format!("{key}: there is no such parameter; use {known}=, as in /health?{known}=…"))
                 })?,
@@ -96,7 +96,7 @@ fn known_as(key: &str) -> Option<&'static str> {
 }
 
 /// Returns the start of a value, for an error.
-fn shown(value: &str) -> String {
+fn displayable(value: &str) -> String {
     value.chars().take(16).collect()
 }
 
@@ -105,7 +105,7 @@ fn parse_drain(value: &str) -> Result<u16, String> {
     let digits = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(code @ 200..=599) if digits => Ok(code),
-        _ => Err(format!("drain={:?}: takes an HTTP status from 200 to 599", shown(&text))),
+        _ => Err(format!("drain={:?}: takes an HTTP status from 200 to 599", displayable(&text))),
     }
 }
 

@@ -70,7 +70,7 @@ impl Reason {
     }
 
     /// Returns `<code> <word> <amount>`, such as `Timeout after 5s`.
-    pub fn counting(self, word: &str, amount: impl Display) -> Self {
+    pub fn with_amount(self, word: &str, amount: impl Display) -> Self {
         let mut reason = self.named(" ", word);
         reason.counts = reason.named == reason.text.len();
         reason.push(" ", amount);
@@ -231,7 +231,7 @@ mod tests {
     /// A text parses to the reason that produced it.
     #[test]
     fn made_and_read() {
-        let gone = Reason::new("Timeout").counting("after", "3s 750ms");
+        let gone = Reason::new("Timeout").with_amount("after", "3s 750ms");
         for (made, code, names) in [
             (Reason::new("KubeletNotReady"), "KubeletNotReady", ""),
             (Reason::new("Taint").key("example.com/1st"), "Taint", "example.com/1st"),
@@ -277,7 +277,7 @@ mod tests {
                 (0, text) => reason.key(&text),
                 (1, text) => reason.name(&text),
                 (2, text) => reason.detail(text),
-                (3, text) => reason.counting("for", text),
+                (3, text) => reason.with_amount("for", text),
                 (_, text) => reason.and("; ", &Reason::new(text)),
             };
             let reason = parts.into_iter().fold(Reason::new("Code"), add);

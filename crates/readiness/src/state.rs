@@ -1,6 +1,6 @@
 //! The whole state at one moment, and the reports that follow from it.
 
-use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome};
+use crate::check::{Catalog, CheckId, CheckReport, Outcome, StartMode};
 use crate::cordon::Cordon;
 use crate::drain_budget::Kept;
 use crate::facts::Node;
@@ -82,7 +82,7 @@ impl State {
                 CheckReport { kept: is_kept && report.outcome.passed(), ..report }
             }
             CheckId::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
-            CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
+            CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == StartMode::Never) => {
                 CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Not enabled", name)), false)
             }
             CheckId::Local(_) => self.local_report(name, id, now),

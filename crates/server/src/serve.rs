@@ -1,7 +1,7 @@
 //! Serves an [`App`] on the ports of the agent, by nodegate-http.
 
 use crate::answer::{AnswerBody, App, Port};
-use crate::probers::MOST_OF_AGENT_SEND;
+use crate::probers::MAX_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -115,7 +115,7 @@ impl Protocol for AgentCheck {
         // A client that has gone needs no answer.
         if stream.send_all(answer.line.as_bytes()).await.is_ok() {
             let may_be_closed = stream.connection.finish();
-            let sent = stream.receive_some(MOST_OF_AGENT_SEND).await;
+            let sent = stream.receive_some(MAX_AGENT_SEND).await;
             self.0.verdicts.record_agent_check(client, &sent, &answer);
             if !may_be_closed {
                 stream.connection.linger().await;

@@ -4,6 +4,7 @@
 mod checks;
 mod commands;
 mod configurations;
+mod json;
 mod links;
 pub(crate) mod metrics;
 pub(crate) mod pages;

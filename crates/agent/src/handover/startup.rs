@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 /// guess.
 const GRACE: Duration = Duration::from_secs(1);
 /// The longest time for which the ports stay closed: the startupProbe of the manifests gives up after 30 s.
-const LONGEST: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 /// The interval of queries to a predecessor that knows more than this agent.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ pub(crate) async fn wait(
     }
     let recorded = sources.recorded(node).await.ok().flatten();
     let just_crashed = recorded.is_some_and(|recorded| recorded.has_just_answered);
-    let limit = began + if just_crashed { GRACE } else { stale_after.min(LONGEST) };
+    let limit = began + if just_crashed { GRACE } else { stale_after.min(MAX_WAIT) };
     loop {
         let predecessor = tokio::select! {
             biased;

@@ -15,7 +15,7 @@ const NAME: &str = "last-known.json";
 /// The temporary file, in the same directory so that it can replace the other.
 const UNFINISHED: &str = "last-known.json.new";
 /// The maximum size. A Node with a hundred taints and labels needs a tenth of it.
-const MOST: u64 = 128 * 1024;
+const MAX_FILE_BYTES: u64 = 128 * 1024;
 
 /// The id of this boot; each boot has another one.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -90,9 +90,9 @@ impl StateFile {
             return Err("it is no file".to_owned());
         }
         let mut bytes = Vec::new();
-        file.take(MOST + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > MOST {
-            return Err(format!("it is longer than {MOST} bytes"));
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
         }
         Ok(Some(bytes))
     }
@@ -103,8 +103,8 @@ impl StateFile {
     pub(super) fn write(&self, status: &Status, wall: SystemTime) -> io::Result<()> {
         let (written_at_unix_ms, answering) = (millis(since_epoch(wall)), Answering::now()?);
         let bytes = serde_json::to_vec(&Saved { status, written_at_unix_ms, answering })?;
-        if bytes.len() as u64 > MOST {
-            return Err(io::Error::other(format!("it would be longer than {MOST} bytes")));
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(io::Error::other(format!("it would be longer than {MAX_FILE_BYTES} bytes")));
         }
         let unfinished = self.path().with_file_name(UNFINISHED);
         // Readable only for the owner: it contains the names of labels, taints and conditions.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-const LONGEST_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
@@ -91,7 +91,7 @@ impl Keeper {
 async fn read(flag: &str, path: &PathBuf) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("{flag} {}: {}", path.display(), os_words(&error));
     let length = tokio::fs::metadata(path).await.map_err(failed)?.len();
-    if length > LONGEST_FILE {
+    if length > MAX_FILE_BYTES {
         return Err(failed(std::io::ErrorKind::FileTooLarge.into()));
     }
     tokio::fs::read(path).await.map_err(failed)

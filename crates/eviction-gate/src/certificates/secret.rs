@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// The most CAs in the Secret: the present one and its predecessors.
-const MOST_IN_SECRET: usize = 3;
-const MOST_IN_BUNDLE: usize = 8;
+const MAX_IN_SECRET: usize = 3;
+const MAX_IN_BUNDLE: usize = 8;
 /// The most attempts to write an object that others write, too.
 const ATTEMPTS: usize = 4;
 /// The life of a certificate. It is renewed at two thirds of that.
@@ -97,7 +97,7 @@ impl OwnSecret {
             let issued = issue(&self.names, LIFETIME, now)
                 .map_err(|error| format!("can't issue a certificate: {error}"))?;
             cas.insert(0, issued.ca);
-            cas.truncate(MOST_IN_SECRET);
+            cas.truncate(MAX_IN_SECRET);
             let encoded = |text: &str| STANDARD.encode(text);
             let Some(object) = secret.as_object_mut() else {
                 return Err("the Secret is no object".to_owned());
@@ -173,7 +173,7 @@ fn bundle(mut present: Vec<String>, needed: &[String]) -> Vec<String> {
             present.push(ca.clone());
         }
     }
-    while present.len() > MOST_IN_BUNDLE {
+    while present.len() > MAX_IN_BUNDLE {
         let Some(at) = present.iter().position(|ca| !needed.contains(ca)) else { break };
         present.remove(at);
     }

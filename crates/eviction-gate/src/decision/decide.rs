@@ -19,7 +19,7 @@ const NAMED: usize = 3;
 /// What a message adds if no setting names the load balancers.
 const EVERY_CLIENT: &str = "; without --balancers every regular client of the agent counts as one";
 /// The longest foreign text in a message, in characters: any program may answer at an agent's address.
-const LONGEST: usize = 240;
+const MAX_TEXT: usize = 240;
 
 /// Decides about a pod on a draining node.
 pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
@@ -173,5 +173,5 @@ fn not_known(summary: &DrainSummary) -> String {
 
 /// Returns foreign text, bounded and without characters that steer a terminal.
 fn short(text: &str) -> String {
-    sanitize_short(text, LONGEST)
+    sanitize_short(text, MAX_TEXT)
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The most drains and held pods that are remembered; the one that was seen longest ago is forgotten first.
-const MOST: usize = 8192;
+const MAX_REMEMBERED: usize = 8192;
 /// The time without a review after which a pod is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// The time without a review after which a pod no longer counts as held: drainers ask again every 5 to 20 s.
@@ -144,7 +144,7 @@ impl Drains {
 }
 
 fn forget_oldest<T>(map: &mut HashMap<String, T>, last: impl Fn(&T) -> Instant) {
-    if map.len() >= MOST {
+    if map.len() >= MAX_REMEMBERED {
         let oldest = map.iter().min_by_key(|(_, entry)| last(entry)).map(|(key, _)| key.clone());
         oldest.and_then(|key| map.remove(&key));
     }
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn the_number_of_drains_and_pods_is_bounded() {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
-        for n in 0..MOST + 10 {
+        for n in 0..MAX_REMEMBERED + 10 {
             let at = start + Duration::from_millis(n as u64);
             drains.seen(&node(&n.to_string()), at, false);
             drains.held(&n.to_string(), at);
         }
-        assert_eq!(drains.drains().len(), MOST);
+        assert_eq!(drains.drains().len(), MAX_REMEMBERED);
         assert_eq!(drains.let_go("0", start), None);
         let now = start + Duration::from_secs(20);
         assert_eq!(drains.let_go("5000", now), Some(Duration::from_secs(15)));

@@ -21,11 +21,7 @@ use tokio::time::{Instant, timeout_at};
 /// How the gate reads Nodes and queries their agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LookupArgs {
-    /// Signals that drain a node, the same as the agents' --drain-on: unschedulable, deleting, taint:<key>,
-    /// taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>,
-    /// annotation:<key>, annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle;
-    /// or none alone
-    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     pub(crate) drain_on: DrainSignals,
 
     /// Port of the agents at their nodes' addresses. Their --allow-from must name the addresses of the gate's pods

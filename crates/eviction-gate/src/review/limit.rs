@@ -11,7 +11,7 @@ const BURST: f64 = 1000.0;
 /// The reviews of a client in a second after that.
 const IN_A_SECOND: f64 = 100.0;
 /// The most clients with a record; the one that sent a review longest ago is forgotten first.
-const MOST: usize = 1024;
+const MAX_CLIENTS: usize = 1024;
 
 /// The reviews of each client. All addresses of an IPv6 /64 are one client.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl ReviewLimit {
     pub(crate) fn allows(&self, from: IpAddr, now: Instant) -> bool {
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = client_key(from);
-        if clients.len() >= MOST && !clients.contains_key(&key) {
+        if clients.len() >= MAX_CLIENTS && !clients.contains_key(&key) {
             let oldest = clients.iter().min_by_key(|(_, client)| client.at).map(|(key, _)| *key);
             oldest.and_then(|oldest| clients.remove(&oldest));
         }
@@ -63,6 +63,6 @@ mod tests {
         for number in 0..5000_u32 {
             limit.allows(IpAddr::from(number.to_be_bytes()), at(60_001));
         }
-        assert!(limit.0.lock().unwrap().len() <= MOST);
+        assert!(limit.0.lock().unwrap().len() <= MAX_CLIENTS);
     }
 }

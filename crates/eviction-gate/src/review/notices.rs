@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// The time for which the same notice about a Node is not repeated.
 const ONCE_IN: Duration = Duration::from_mins(5);
-const MOST: usize = 1024;
+const MAX_NOTICES: usize = 1024;
 /// The namespace of Events about objects without a namespace.
 const NAMESPACE: &str = "default";
 
@@ -50,7 +50,7 @@ impl Notices {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, at| now.saturating_duration_since(*at) < ONCE_IN);
         let key = (node.name.clone(), notice, decision.why);
-        if said.contains_key(&key) || said.len() >= MOST {
+        if said.contains_key(&key) || said.len() >= MAX_NOTICES {
             return false;
         }
         said.insert(key, now);

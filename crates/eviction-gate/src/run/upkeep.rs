@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The wait after a round without a certificate.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// After so many intervals without a self-check that came back, evictions count as unheld.
+/// After so many intervals without a self-check that came back, evictions count as not held.
 const LOST_AFTER: u32 = 3;
 
 pub(super) struct Upkeep {
@@ -71,7 +71,7 @@ impl SelfChecks {
                 tracing::info!("self-check passed; evictions come to the gate");
             }
             Some(false) if before != Some(false) => {
-                tracing::error!(why, "self-check failed; evictions go by unheld");
+                tracing::error!(why, "self-check failed; evictions are not held");
             }
             _ => {}
         }
@@ -126,7 +126,7 @@ impl Upkeep {
         if !pair.is_valid(now) {
             tracing::error!(
                 expiry = pair.expiry(),
-                "the certificate is not valid now; evictions go by unheld"
+                "the certificate is not valid now; evictions are not held"
             );
         }
         (true, is_pending)
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_an_answer_for_three_intervals_evictions_count_as_unheld() {
+    fn without_an_answer_for_three_intervals_evictions_count_as_not_held() {
         let (start, minute) = (Instant::now(), Duration::from_mins(1));
         let unknown = || SelfCheck::Unknown("500".to_owned());
         let mut checks = SelfChecks::new(minute, start);

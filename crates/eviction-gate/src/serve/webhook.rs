@@ -31,7 +31,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(150);
 const BODY_WITHIN: Duration = Duration::from_secs(2);
 /// The longest body of a review, in bytes.
-const LONGEST_BODY: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// The longest usual body. A review of an eviction has some 2 KB.
 const USUAL_BODY: u64 = 16 << 10;
 /// The most longer bodies that are read at a time, so that all connections together don't fill the memory.
@@ -222,9 +222,9 @@ where
 {
     let is_long = body.size_hint().upper().is_none_or(|length| length > USUAL_BODY);
     let _permit = if is_long { long_bodies.acquire().await.ok() } else { None };
-    let body = Limited::new(body, LONGEST_BODY).collect().await.map_err(|error| {
+    let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            let why = format!("a review has at most {LONGEST_BODY} bytes");
+            let why = format!("a review has at most {MAX_BODY_BYTES} bytes");
             return (StatusCode::PAYLOAD_TOO_LARGE, why);
         }
         (StatusCode::BAD_REQUEST, error.to_string())
@@ -325,11 +325,11 @@ mod tests {
             assert!(poll!(read).is_pending());
         }
         assert!(read(usual, true).now_or_never().is_some(), "a usual one waits for none");
-        let mut next = read(LONGEST_BODY, true);
+        let mut next = read(MAX_BODY_BYTES, true);
         assert!(poll!(&mut next).is_pending());
         unfinished.pop();
-        assert_eq!(next.await.unwrap().len(), LONGEST_BODY);
-        let (status, _) = read(LONGEST_BODY + 1, true).await.unwrap_err();
+        assert_eq!(next.await.unwrap().len(), MAX_BODY_BYTES);
+        let (status, _) = read(MAX_BODY_BYTES + 1, true).await.unwrap_err();
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

@@ -37,7 +37,7 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
         "the Secret is not its own"
     );
     write(Duration::from_hours(1), now - Duration::from_hours(2));
-    gate.wait_for("the certificate is not valid now; evictions go by unheld");
+    gate.wait_for("the certificate is not valid now; evictions are not held");
     until_or(|| (gate.metric("nodegate_gate_self_check_passed") == 0).then_some(()), || gate.log());
     assert_eq!(lab.evict("q").code, 201);
     write(Duration::from_hours(1), now);

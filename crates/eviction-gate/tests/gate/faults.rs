@@ -84,7 +84,7 @@ fn the_gate_reports_that_evictions_bypass_it() {
     };
     lab.sim().delete("validatingwebhookconfigurations", "", NAME);
     passes(0);
-    gate.wait_for("self-check failed; evictions go by unheld");
+    gate.wait_for("self-check failed; evictions are not held");
     gate.wait_for("there is no ValidatingWebhookConfiguration");
     lab.sim().apply(configuration()).unwrap();
     passes(1);

@@ -45,7 +45,7 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
     until_seen().await;
     let out = tokio::select! {
         ended = wait_for_one(agents, Waiting::new(Goal::Acknowledged, args.timeout), node, &steps) => Ok(ended),
-        signal = platform::ending() => Err(Error::interrupted(signal)),
+        signal = platform::termination_signal() => Err(Error::interrupted(signal)),
     };
     let steps = Steps::begin(name);
     let undone = agents.cluster.set_unschedulable(name, false).await;

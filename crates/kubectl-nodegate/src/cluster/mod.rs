@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource, ResourceExt};
-use nodegate_agent_client::{AgentReply, MOST, NodeIdentity, agent_addresses};
+use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -174,7 +174,7 @@ impl Cluster {
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_REPLY).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
         Ok(AgentReply { status, body })
     }
@@ -234,13 +234,13 @@ fn kubectl_flags(args: &KubectlArgs, context: Option<String>) -> Vec<String> {
     let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
     let context = context.map(|name| format!("--context={name}"));
     let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));
-    let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go(timeout)));
+    let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go_duration(timeout)));
     let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
     [file, context, user, timeout].into_iter().flatten().chain(groups).collect()
 }
 
 /// Formats a duration as Go parses it.
-pub(crate) fn go(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_millis()) {
         (seconds, 0) => format!("{seconds}s"),
         _ => format!("{}ms", duration.as_millis()),

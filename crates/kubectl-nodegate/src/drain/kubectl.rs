@@ -1,7 +1,7 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::{Cluster, Credential, go};
+use crate::cluster::{Cluster, Credential, go_duration};
 use crate::error::Error;
 use crate::platform;
 use nodegate_program::sanitize;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 /// The time that kubectl may take to end after a signal.
-const TO_END: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// kubectl in the same cluster, as the same user, with the operator's flags.
 pub(super) struct Kubectl {
@@ -28,7 +28,7 @@ impl Kubectl {
             kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
         // kubectl takes 0 for no limit.
         let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
-        let timeout = timeout.map(|timeout| format!("--timeout={}", go(timeout)));
+        let timeout = timeout.map(|timeout| format!("--timeout={}", go_duration(timeout)));
         let eviction = args.eviction.flags().into_iter();
         let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();
         Ok(Self { flags, kubeconfig })
@@ -51,7 +51,7 @@ impl Kubectl {
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
-    pub(super) async fn rehearse(&self, node: &str) -> Result<(), Error> {
+    pub(super) async fn dry_run(&self, node: &str) -> Result<(), Error> {
         let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
         let output = rehearsed.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
@@ -74,7 +74,7 @@ impl Kubectl {
         let mut child = command.spawn().map_err(|error| no_kubectl(&error))?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
-            signal = platform::ending() => {
+            signal = platform::termination_signal() => {
                 end(&mut child).await;
                 return Err(Error::interrupted(signal));
             }
@@ -94,7 +94,7 @@ fn no_kubectl(error: &std::io::Error) -> Error {
 /// Ends kubectl. A terminal also sends Ctrl-C to kubectl; this passes on a signal that only the plugin got.
 async fn end(child: &mut Child) {
     platform::interrupt(child);
-    if tokio::time::timeout(TO_END, child.wait()).await.is_err() {
+    if tokio::time::timeout(KILL_TIMEOUT, child.wait()).await.is_err() {
         // If kubectl can't be killed, it has already ended.
         let _ = child.start_kill();
         let _ = child.wait().await;

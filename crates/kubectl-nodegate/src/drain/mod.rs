@@ -52,7 +52,7 @@ struct Drain<'a> {
 
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
-    let nodes = chosen(agents, args).await?;
+    let nodes = nodes_to_drain(agents, args).await?;
     let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
@@ -104,7 +104,7 @@ async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &
 }
 
 /// Returns the named nodes, or those with the labels.
-async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
+async fn nodes_to_drain(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
     let mut nodes = labelled(agents, selector).await?;
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -122,7 +122,7 @@ impl Drain<'_> {
                 self.left.set(Left::Gone);
                 return Err(Error::failed(GONE));
             }
-            signal = platform::ending() => return Err(Error::interrupted(signal)),
+            signal = platform::termination_signal() => return Err(Error::interrupted(signal)),
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
@@ -153,7 +153,7 @@ impl Drain<'_> {
 
     async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
-        self.kubectl.rehearse(&self.node.name).await?;
+        self.kubectl.dry_run(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
         let waiting = Waiting::new(self.args.goal, self.args.timeout);

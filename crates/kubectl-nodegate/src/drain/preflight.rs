@@ -59,7 +59,7 @@ fn can_be_known(answer: &AgentAnswer, goal: Goal) -> Result<(), Error> {
     let drain = &answer.said.status.drain;
     let unknown = |why: &str| Error::from(format!("not known whether balancers would acknowledge: {why}"));
     match drain.not_known_code.as_deref() {
-        // This may pass, but the clients that fill the table continue.
+        // The overflow may pass, but the clients that fill the table continue.
         Some("overflown") => {
             let overflows = drain.overflows;
             return Err(unknown(&format!(

@@ -61,7 +61,7 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
     let mut code = UNKNOWN;
     let mut first = true;
     // One future for all updates, so that signals during queries count, too.
-    let mut ending = pin!(platform::ending());
+    let mut ending = pin!(platform::termination_signal());
     loop {
         let rows = tokio::select! {
             rows = listed.look(agents, args) => rows,

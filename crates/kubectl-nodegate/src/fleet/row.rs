@@ -20,10 +20,10 @@ pub(crate) struct Row {
 
 /// The state of a node for an operator, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need {
+pub(super) enum Urgency {
     Unknown,
     NotReady,
-    Guess,
+    Unconfirmed,
     /// Draining, and some balancer may still send traffic.
     Draining,
     /// Out: every balancer has acknowledged; sessions may be left.
@@ -91,22 +91,22 @@ impl Row {
         if self.is_out_by_design() { 0 } else { exit_code(self.verdict()) }
     }
 
-    pub(super) fn need(&self) -> Need {
+    pub(super) fn urgency(&self) -> Urgency {
         let acknowledged = self.status().and_then(|status| status.drain.acknowledged);
         match self.verdict() {
-            None => Need::Unknown,
-            Some(Verdict::NotReady) => Need::NotReady,
-            Some(_) if self.is_guess() => Need::Guess,
-            Some(Verdict::Draining) if self.is_out_by_design() => Need::ByDesign,
-            Some(Verdict::Draining) if acknowledged == Some(true) => Need::Out,
-            Some(Verdict::Draining) => Need::Draining,
-            Some(Verdict::Ready) => Need::Ready,
+            None => Urgency::Unknown,
+            Some(Verdict::NotReady) => Urgency::NotReady,
+            Some(_) if self.is_guess() => Urgency::Unconfirmed,
+            Some(Verdict::Draining) if self.is_out_by_design() => Urgency::ByDesign,
+            Some(Verdict::Draining) if acknowledged == Some(true) => Urgency::Out,
+            Some(Verdict::Draining) => Urgency::Draining,
+            Some(Verdict::Ready) => Urgency::Ready,
         }
     }
 
     /// Orders rows by urgency, then by name.
     pub(super) fn by_need(one: &Self, other: &Self) -> Ordering {
-        (one.need(), &one.node.name).cmp(&(other.need(), &other.node.name))
+        (one.urgency(), &one.node.name).cmp(&(other.urgency(), &other.node.name))
     }
 
     pub(super) fn verdict_word(&self) -> String {
@@ -193,7 +193,7 @@ impl Row {
         matches!(&self.said, Ok(AgentAnswer { way: Way::Node(_), .. }))
     }
 
-    pub(super) fn way(&self) -> String {
+    pub(super) fn source(&self) -> String {
         match self.said.as_ref().map(|answer| &answer.way) {
             Ok(Way::Node(address)) => address.to_string(),
             Ok(Way::Proxy { pod }) => format!("proxy of {pod}"),

@@ -1,7 +1,7 @@
 //! Renders the fleet as a table, once or for each update of `live`.
 
 use super::look::are_all_labelled;
-use super::row::{NOTHING, Need, Row};
+use super::row::{NOTHING, Row, Urgency};
 use crate::args::FleetOutput;
 use crate::gate::Gate;
 use nodegate_agent_client::Console;
@@ -11,7 +11,7 @@ use nodegate_readiness::Verdict;
 use std::collections::BTreeSet;
 
 /// The longest reason in the table; `-o wide` shows longer ones.
-const LONGEST_REASON: usize = 40;
+const MAX_REASON: usize = 40;
 
 const DIM: &str = "2";
 const GREEN: &str = "32";
@@ -46,12 +46,12 @@ const VERDICT: usize = 1;
 fn cells(row: &Row, style: Style) -> Vec<String> {
     let mut verdict = row.verdict_word();
     if style.signs {
-        verdict = format!("{} {verdict}", sign_and_colour(row.need()).0);
+        verdict = format!("{} {verdict}", sign_and_colour(row.urgency()).0);
     }
     let mut cells = vec![
         row.node.name.clone(),
         verdict,
-        shortened(&row.reason(), if style.wide { usize::MAX } else { LONGEST_REASON }),
+        shortened(&row.reason(), if style.wide { usize::MAX } else { MAX_REASON }),
         row.since_text(),
         row.cache(),
         row.acknowledged_text(),
@@ -59,20 +59,20 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
         row.status().map_or(NOTHING, |status| &status.version).to_owned(),
     ];
     if style.wide {
-        cells.extend([row.way(), row.why()]);
+        cells.extend([row.source(), row.why()]);
     }
     cells.iter().map(|cell| sanitize(cell)).collect()
 }
 
-fn sign_and_colour(need: Need) -> (char, &'static str) {
-    match need {
-        Need::Unknown => ('?', MAGENTA),
-        Need::NotReady => ('✖', RED),
-        Need::Guess => ('≈', YELLOW),
-        Need::Draining => ('◐', YELLOW),
-        Need::Out => ('○', YELLOW),
-        Need::ByDesign => ('○', DIM),
-        Need::Ready => ('●', GREEN),
+fn sign_and_colour(urgency: Urgency) -> (char, &'static str) {
+    match urgency {
+        Urgency::Unknown => ('?', MAGENTA),
+        Urgency::NotReady => ('✖', RED),
+        Urgency::Unconfirmed => ('≈', YELLOW),
+        Urgency::Draining => ('◐', YELLOW),
+        Urgency::Out => ('○', YELLOW),
+        Urgency::ByDesign => ('○', DIM),
+        Urgency::Ready => ('●', GREEN),
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     let head = style.painted(DIM, &line(&heads, &|_, cell| cell));
     let rows = rows.iter().zip(&cells).map(|(row, cells)| {
         line(cells, &|column, cell| {
-            if column == VERDICT { style.painted(sign_and_colour(row.need()).1, &cell) } else { cell }
+            if column == VERDICT { style.painted(sign_and_colour(row.urgency()).1, &cell) } else { cell }
         })
     });
     std::iter::once(head).chain(rows).collect()

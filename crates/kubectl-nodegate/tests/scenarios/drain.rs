@@ -251,7 +251,7 @@ fn an_interrupted_drain_says_how_the_node_is_left() {
         process::signal(child.id(), signal);
         let said = lines.collect::<Vec<_>>().join("\n");
         assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-        assert!(said.contains(&format!("broken off by {name}")), "{said}");
+        assert!(said.contains(&format!("interrupted by {name}")), "{said}");
         assert!(said.contains("it is left cordoned, and no pod was evicted; to undo: "), "{said}");
     }
 }

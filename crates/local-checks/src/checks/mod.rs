@@ -2,18 +2,18 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod container_runtime;
+pub(crate) mod custom;
 pub(crate) mod disk_pressure;
 pub(crate) mod filesystem_ro;
 pub(crate) mod kube_proxy;
 pub(crate) mod kubelet;
 pub(crate) mod network;
-pub(crate) mod own;
 
 use crate::check::Definition;
 
 /// The checks that exist, in the order of lists for people. A new one is a line here.
 pub static KNOWN: &[Definition] = &[
-    own::OKD_ROUTER_1936,
+    custom::OKD_ROUTER_1936,
     kubelet::DEFINITION,
     apiserver::DEFINITION,
     kube_proxy::DEFINITION,

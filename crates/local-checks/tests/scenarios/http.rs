@@ -26,7 +26,7 @@ fn response(status: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok")
 }
 
-/// Returns the outcome of the operator's own check of this target, with these settings.
+/// Returns the outcome of the check that the operator defines for this target, with these settings.
 async fn own(name: &str, target: &str, settings: &str) -> Outcome {
     let parse = if name.starts_with("http:") { OwnCheck::http } else { OwnCheck::tcp };
     let own = [parse(&format!("mine={target}")).unwrap()];

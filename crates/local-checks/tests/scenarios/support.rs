@@ -49,7 +49,7 @@ impl World {
         let catalog = Catalog::new(checks.for_catalog());
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
         let all: Vec<CheckId> = catalog.local_ids().collect();
-        let catalog = catalog.beginning(&eager, &all);
+        let catalog = catalog.with_start_modes(&eager, &all);
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
         let board = Arc::new(board);
         let timeline = Timeline::new(tokio::time::Instant::now().into_std());

@@ -127,11 +127,7 @@ pub(crate) struct WatchScope {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR")]
     pub(crate) node_selector: Option<LabelSelector>,
 
-    /// Signals that drain a node, by the rules of the agent's --drain-on: unschedulable, deleting,
-    /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>,
-    /// label:<key>=<value>, annotation:<key>, annotation:<key>=<value>, condition:<Type>,
-    /// condition:<Type>=<status>, lifecycle; or none alone
-    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
+    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     pub(crate) drain_on: DrainSignals,
 }
 

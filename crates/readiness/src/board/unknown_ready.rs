@@ -43,7 +43,7 @@ impl Board {
         state.kubelet.as_ref().and_then(Outcome::reason).filter(|_| ready).cloned()
     }
 
-    /// Returns true if `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    /// Returns true if `node_ready` follows the node's own kubelet, against a `Ready=Unknown` of the API.
     pub fn unconfirmed(&self, now: Moment) -> bool {
         self.report(CheckId::NodeReady, now).unconfirmed
     }

@@ -2,7 +2,7 @@
 //! acknowledgement shows its value.
 
 use super::asked::{ProbeHistory, Standing, takes_out};
-use super::{FALL, LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, RISE};
+use super::{FALL, LISTENS_FOR, MAX_INTERVAL, MAX_LISTENING, RISE};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -361,8 +361,8 @@ impl ProbeHistory {
     /// may still turn out to be a balancer.
     fn is_undecided(&self, listening_since: Moment, now: Moment) -> bool {
         self.standing(now) == Standing::Occasional
-            && now.since(listening_since) < LISTENS_AT_MOST
+            && now.since(listening_since) < MAX_LISTENING
             && self.first.since(listening_since) <= LISTENS_FOR
-            && now.since(self.last) <= MOST_BETWEEN
+            && now.since(self.last) <= MAX_INTERVAL
     }
 }

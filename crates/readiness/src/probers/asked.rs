@@ -1,7 +1,7 @@
 //! The record of one prober, as plain data, and its update with each probe.
 
 use super::pace::ProbePace;
-use super::{MOST_BETWEEN, REGULAR_AFTER, REGULAR_WITHIN};
+use super::{MAX_INTERVAL, REGULAR_AFTER, REGULAR_WITHIN};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub enum Habit {
     /// It has not shown yet that it is regular.
     New {
         /// The time of the first of its latest probes that came at intervals of no more than
-        /// [`MOST_BETWEEN`].
+        /// [`MAX_INTERVAL`].
         since: Moment,
         /// The number of these probes.
         times: u32,
@@ -161,7 +161,7 @@ impl ProbeHistory {
 
     fn habit_with(&self, gap: Duration, now: Moment) -> Habit {
         match self.habit {
-            Habit::New { since, times } if gap <= MOST_BETWEEN => {
+            Habit::New { since, times } if gap <= MAX_INTERVAL => {
                 let times = times.saturating_add(1);
                 let shown = times >= REGULAR_AFTER && now.since(since) >= REGULAR_WITHIN;
                 if shown { Habit::Regular { since: now } } else { Habit::New { since, times } }
@@ -208,7 +208,7 @@ impl ProbeHistory {
 
     /// Returns true if it may still become regular, as of `now`.
     pub fn may_become_regular(&self, now: Moment) -> bool {
-        matches!(self.habit, Habit::New { .. }) && now.since(self.last) <= MOST_BETWEEN
+        matches!(self.habit, Habit::New { .. }) && now.since(self.last) <= MAX_INTERVAL
     }
 
     /// Returns the time at which it became regular, if it is regular.
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn only_a_new_prober_that_still_probes_may_become_regular() {
         let new = ProbeHistory::first(GIVEN, at(0));
-        let pause = Moment::from_start(MOST_BETWEEN);
+        let pause = Moment::from_start(MAX_INTERVAL);
         assert!(new.may_become_regular(pause) && !new.may_become_regular(pause.plus(NANOSECOND)));
         let again = |now| new.again(GIVEN, at(0), now).habit;
         assert_eq!(again(pause), Habit::New { since: at(0), times: 2 });

@@ -20,18 +20,18 @@ pub use wait::{Goal, Sessions, WaitState};
 use std::time::Duration;
 
 /// The longest interval of a balancer's probes: Envoy asks once a minute while it is idle.
-pub const MOST_BETWEEN: Duration = Duration::from_secs(90);
+pub const MAX_INTERVAL: Duration = Duration::from_secs(90);
 
-/// The number of probes, at intervals of no more than [`MOST_BETWEEN`], that make a prober regular.
+/// The number of probes, at intervals of no more than [`MAX_INTERVAL`], that make a prober regular.
 pub const REGULAR_AFTER: u32 = 3;
 /// The least time between the first and the last of these probes: three requests of a script within a second
 /// don't make it regular.
 pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time that an agent must listen before it can know its probers.
-pub const LISTENS_FOR: Duration = MOST_BETWEEN;
+pub const LISTENS_FOR: Duration = MAX_INTERVAL;
 /// The longest time that it listens, if some of them have not shown yet whether they are regular.
-pub const LISTENS_AT_MOST: Duration = Duration::from_mins(3);
+pub const MAX_LISTENING: Duration = Duration::from_mins(3);
 
 /// The probe request of an agent-check, which has no path. The text of its `agent-send` may follow.
 pub const AGENT_CHECK: &str = "agent-check";

@@ -1,7 +1,7 @@
 //! The pace of a prober: the mean interval of each minute. The longest of the last hour counts, because
 //! another client at the prober's address can make it look faster, and never slower.
 
-use super::MOST_BETWEEN;
+use super::MAX_INTERVAL;
 use crate::moment::Moment;
 use std::time::Duration;
 
@@ -39,9 +39,9 @@ impl ProbePace {
         pace
     }
 
-    /// Records a probe, `gap` after the previous one. A pause of more than [`MOST_BETWEEN`] is no interval.
+    /// Records a probe, `gap` after the previous one. A pause of more than [`MAX_INTERVAL`] is no interval.
     pub(super) fn ask(&mut self, gap: Duration, now: Moment) {
-        if gap > MOST_BETWEEN {
+        if gap > MAX_INTERVAL {
             return self.pause(now);
         }
         self.probes = self.probes.saturating_add(1);
@@ -173,7 +173,7 @@ mod tests {
         }
         // The longest interval that is no pause.
         let mut pace = ProbePace::new(at(0));
-        pace.ask(MOST_BETWEEN, Moment::from_start(MOST_BETWEEN));
-        assert_eq!(pace.longest(Moment::default(), span(0)), Some(MOST_BETWEEN));
+        pace.ask(MAX_INTERVAL, Moment::from_start(MAX_INTERVAL));
+        assert_eq!(pace.longest(Moment::default(), span(0)), Some(MAX_INTERVAL));
     }
 }

@@ -2,7 +2,7 @@
 //! `X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0`.
 
 /// The maximum length of a name: a host's name has at most 64 bytes, and a longer server name is implausible.
-const MOST_OF_A_NAME: usize = 128;
+const MAX_NAME: usize = 128;
 
 /// The parsed header `X-Haproxy-Server-State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl<'a> ServerState<'a> {
 
 fn name(text: &str) -> Option<&str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
-    (1..=MOST_OF_A_NAME).contains(&text.len()).then_some(text).filter(|text| text.bytes().all(allowed))
+    (1..=MAX_NAME).contains(&text.len()).then_some(text).filter(|text| text.bytes().all(allowed))
 }
 
 /// Returns HAProxy's word at the start of a text.

@@ -4,8 +4,8 @@ use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::{caveat, last_known};
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::{
-    Begins, Board, Catalog, Condition, ConditionStatus, Flip, HostSignals, LocalCheck, LocalResult, Lookup,
-    Moment, Node, NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
+    Board, Catalog, Condition, ConditionStatus, Flip, HostSignals, LocalCheck, LocalResult, Lookup, Moment,
+    Node, NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, StartMode, Verdict,
 };
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,13 +34,13 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
-        Self::with_checks(policy, &["router"], Begins::OnDemand, default_checks)
+        Self::with_checks(policy, &["router"], StartMode::OnDemand, default_checks)
     }
 
     pub(crate) fn with_checks(
         policy: Policy,
         local: &[&str],
-        begins: Begins,
+        begins: StartMode,
         default_checks: &[&str],
     ) -> Self {
         let flips = Arc::new(Mutex::new(Vec::new()));
@@ -207,7 +207,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
         scenario.text("check=node_ready,router", 1),
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0},{"name":"router","passed":true,"duration_ms":7}],"total_duration_ms":7}"#
     );
-    assert_eq!(scenario.board.last_asked(router), Some(at(1)));
+    assert_eq!(scenario.board.last_requested(router), Some(at(1)));
     assert!(
         matches!(scenario.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)),
         "rendered ahead"

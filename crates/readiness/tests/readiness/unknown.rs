@@ -4,7 +4,7 @@ use crate::board::{Scenario, at};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence;
 use nodegate_readiness::{
-    Begins, Condition, ConditionStatus, LocalResult, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy,
+    Condition, ConditionStatus, LocalResult, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode,
     UnreachableTaint, Verdict,
 };
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn tainted(second: Option<u64>) -> NodeFacts {
 /// Returns a fresh board with a check `kubelet`.
 fn scenario(policy: Policy) -> Scenario {
     let policy = Policy { stale_after: Duration::from_hours(1), ..policy };
-    let scenario = Scenario::with_checks(policy, &["kubelet"], Begins::OnDemand, &["node_ready"]);
+    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::OnDemand, &["node_ready"]);
     scenario.board.prove(at(0));
     scenario.board.open(at(0), wall(0));
     scenario
@@ -255,7 +255,7 @@ fn the_check_is_started_when_it_is_needed() {
 #[test]
 fn a_check_that_no_request_may_start_decides_all_the_same() {
     let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
-    let scenario = Scenario::with_checks(policy, &["kubelet"], Begins::Never, &["node_ready"]);
+    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::Never, &["node_ready"]);
     scenario.board.prove(at(0));
     set(&scenario, facts(SILENT), 1);
     kubelet(&scenario, Outcome::Pass, 1);

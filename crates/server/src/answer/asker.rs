@@ -11,7 +11,7 @@ static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-stat
 
 /// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
 /// status.
-pub(super) const MOST_OF_STATE: usize = 512;
+pub(super) const MAX_STATE_BYTES: usize = 512;
 
 pub(super) struct Asker {
     pub(super) client: Client,

@@ -2,7 +2,7 @@
 
 use super::body::AnswerBody;
 use super::response_head::ResponseHead;
-use super::shared_answer::{MOST, Representation, SharedAnswers};
+use super::shared_answer::{MAX_SENT, Representation, SharedAnswers};
 use super::slots::Slot;
 use crate::page;
 use crate::reading::Reader;
@@ -83,6 +83,6 @@ impl BigAnswers {
 /// Returns the 503 for a client that gets no slot for its big answer.
 pub(super) fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
     head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-    let busy = format!("up to {MOST} answers of this kind are sent at a time; try again in a second\n");
+    let busy = format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
     head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
 }

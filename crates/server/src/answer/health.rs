@@ -58,7 +58,7 @@ fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<
 mod tests {
     use super::*;
     use crate::answer::App;
-    use nodegate_readiness::{Begins, Board, Catalog, LocalCheck, Policy, Query};
+    use nodegate_readiness::{Board, Catalog, LocalCheck, Policy, Query, StartMode};
     use std::future::pending;
     use std::sync::Arc;
     use std::time::Duration;
@@ -67,7 +67,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_first_result_may_come_a_second_after_the_timeout() {
         let timeout = Duration::from_secs(5);
-        let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: Begins::OnDemand };
+        let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: StartMode::OnDemand };
         let (name, catalog) = (Some("n1".to_owned()), Catalog::new(vec![check]));
         let query = Query::parse("check=kubelet", &catalog).unwrap();
         let board = Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {}));

@@ -17,9 +17,9 @@ const RENDER_EVERY: Duration = Duration::from_secs(1);
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
 
 /// The maximum number of big answers that are sent at a time.
-pub(super) const MOST: usize = 8;
+pub(super) const MAX_SENT: usize = 8;
 /// The maximum for one client or one IPv6 /64: a client that reads slowly leaves slots to others.
-const MOST_OF_ONE: usize = 4;
+const MAX_EACH: usize = 4;
 /// The time that one answer may take. After it, the agent cuts off a client that reads a few bytes every few
 /// seconds.
 const SENT_WITHIN: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl SharedAnswers {
     /// the agent that it replaces.
     pub(super) fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
         let extra = client.to_canonical().is_loopback().then(|| self.slots.take(Holder::Node, 1, 1));
-        let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MOST, MOST_OF_ONE))?;
+        let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MAX_SENT, MAX_EACH))?;
         Some((slot, nodegate_clock::now() + SENT_WITHIN))
     }
 

@@ -25,7 +25,7 @@ impl Holder {
     }
 }
 
-/// The slots that are taken, by their holders.
+/// The slots in use, by their holders.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Mutex<Vec<Holder>>);
 
@@ -40,25 +40,25 @@ impl Slots {
     /// Takes a slot; `None` if this holder has `share`, or if all of its kind have `most`: either this node and its
     /// pods, or all other clients.
     pub(super) fn take(self: &Arc<Self>, holder: Holder, most: usize, share: usize) -> Option<Slot> {
-        let mut taken = self.taken();
-        let alike = taken.iter().filter(|other| other.is_other() == holder.is_other()).count();
-        let own = taken.iter().filter(|other| **other == holder).count();
+        let mut holders = self.holders();
+        let alike = holders.iter().filter(|other| other.is_other() == holder.is_other()).count();
+        let own = holders.iter().filter(|other| **other == holder).count();
         (alike < most && own < share).then(|| {
-            taken.push(holder);
+            holders.push(holder);
             Slot { slots: Arc::clone(self), holder }
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Vec<Holder>> {
+    fn holders(&self) -> MutexGuard<'_, Vec<Holder>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.slots.taken();
-        if let Some(at) = taken.iter().position(|taken| *taken == self.holder) {
-            taken.swap_remove(at);
+        let mut holders = self.slots.holders();
+        if let Some(at) = holders.iter().position(|other| *other == self.holder) {
+            holders.swap_remove(at);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The routes that tell the verdict, and HAProxy's agent-check: what they answer from, and who is told.
 
-use super::asker::{Asker, MOST_OF_STATE};
+use super::asker::{Asker, MAX_STATE_BYTES};
 use crate::metrics::Metrics;
 use crate::probers::{ProbeRequest, RequestTarget};
 use crate::reading::Reader;
@@ -81,7 +81,7 @@ impl Verdicts {
         let Some(verdict) = verdict else { return };
         let Client { address: peer, on_this_node } = asker.client;
         let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
-        let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
+        let server_state = server_state.filter(|state| state.len() <= MAX_STATE_BYTES);
         let request = ProbeRequest { peer, on_this_node, target, server_state };
         self.reader.probers.note(&request, GivenAnswer { verdict, code }, &self.reader.board, now);
     }

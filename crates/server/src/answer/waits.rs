@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
 /// The maximum for the node and its pods: most of the places of known clients, which leaves some to balancers.
-const MOST_OF_NODE: usize = 160;
+const MAX_OF_NODE: usize = 160;
 /// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
-const MOST_OF_POD: usize = 16;
+const MAX_OF_POD: usize = 16;
 /// The maximum number of other waiting requests.
-const MOST_OF_OTHERS: usize = 16;
+const MAX_OF_OTHERS: usize = 16;
 /// The maximum for one other client or one IPv6 /64.
-const MOST_OF_ONE: usize = 4;
+const MAX_EACH: usize = 4;
 
 /// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
 #[derive(Default)]
@@ -67,11 +67,11 @@ impl Waits {
 
     pub(super) fn take(&self, holder: Holder) -> Option<Slot> {
         let connections = self.connections.load(Ordering::Relaxed);
-        let of_node = MOST_OF_NODE.min(connections / 16 * 5);
+        let of_node = MAX_OF_NODE.min(connections / 16 * 5);
         match holder {
             Holder::Node => self.slots.take(holder, of_node, usize::MAX),
-            Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
-            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 32), MOST_OF_ONE),
+            Holder::Pod(_) => self.slots.take(holder, of_node, MAX_OF_POD),
+            Holder::Other(_) => self.slots.take(holder, MAX_OF_OTHERS.min(connections / 32), MAX_EACH),
         }
     }
 }

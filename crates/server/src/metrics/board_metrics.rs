@@ -92,7 +92,7 @@ impl StateCollector {
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
     fn probers(&self, encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Encoded {
-        let shown = shown(&status.probers, self.0.probers.balancers_are_named());
+        let shown = with_series(&status.probers, self.0.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
         gauge(encoder, "probers", help, [alone(status.drain.probers)])?;
@@ -109,13 +109,13 @@ impl StateCollector {
             Some(([("service", service.service.clone())], u64::from(service.acknowledged()?)))
         };
         gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
-        let help = "Probe requests that found no slot in the table of probers.";
+        let help = "Probes of a prober that found no place in the table, or took that of one that may be a balancer.";
         counter(encoder, "prober_overflows", help, status.drain.overflows)
     }
 }
 
 /// Returns the probers that have series, at most [`STRANGERS`] if no balancers are named.
-fn shown(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
+fn with_series(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
     let mut shown: Vec<_> = probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
     if !named {
         shown.retain(|prober| prober.standing != Standing::Gone);

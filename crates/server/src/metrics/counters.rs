@@ -140,7 +140,7 @@ mod tests {
     fn a_reason_that_counts_is_one_label() {
         let metrics = Metrics::default();
         for age in 0..100 {
-            flip(&metrics, Reason::new("NotSynced").counting("for", format_args!("{age}s")));
+            flip(&metrics, Reason::new("NotSynced").with_amount("for", format_args!("{age}s")));
         }
         assert_eq!(metrics.reasons.lock().unwrap().len(), 1);
     }

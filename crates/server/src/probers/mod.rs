@@ -12,7 +12,7 @@ mod tests;
 
 pub use args::ProberArgs;
 pub use balancers::Balancers;
-pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
+pub(crate) use probe_request::{MAX_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use prober::Prober;
 
 use self::probe_request::{ParsedRequest, parse_shown};

@@ -22,13 +22,13 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The maximum length of a shown probe request, in bytes; longer ones are cut. Hundreds of them take memory
 /// and are shown. The longest path of a Service with `drain=` fits.
-const MOST_SHOWN: usize = 160;
+const MAX_SHOWN: usize = 160;
 
 /// The text for HAProxy's default check.
 const OPTIONS: &str = "OPTIONS /";
 
 /// The number of bytes that are read of an `agent-send` string.
-pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
+pub(crate) const MAX_AGENT_SEND: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeRequest<'a> {
@@ -95,7 +95,7 @@ impl RequestTarget<'_> {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Stray { text } => {
-                let words: Vec<_> = text.split(' ').map(shown).collect();
+                let words: Vec<_> = text.split(' ').map(harmless).collect();
                 let text = cut(words.join(" "));
                 return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
@@ -123,12 +123,12 @@ impl RequestTarget<'_> {
             CheckRef::Known(id) => board.catalog().name(*id),
             CheckRef::Unknown(name) => name,
         });
-        let names: Vec<_> = names.map(shown).collect();
+        let names: Vec<_> = names.map(harmless).collect();
         let check = (!names.is_empty()).then(|| format!("check={}", names.join(",")));
         let drain = query.drain.map(|code| format!("drain={code}"));
         let excluded = query.excluded.then(|| "excluded=200".to_owned());
         let parameters: Vec<_> = check.into_iter().chain(drain).chain(excluded).collect();
-        let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { shown(path) };
+        let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { harmless(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
         ParsedRequest { text: cut(text), kind, checks }
     }
@@ -164,9 +164,9 @@ fn page(is_head: bool) -> &'static str {
 
 fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = sent.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line.get(..MOST_OF_AGENT_SEND).unwrap_or(line)).trim().to_owned();
+    let line = String::from_utf8_lossy(line.get(..MAX_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
-        if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", shown(&line)) };
+        if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", harmless(&line)) };
     ParsedRequest { text, kind: kind_of(board, board.default_checks(), false), checks: Vec::new() }
 }
 
@@ -181,14 +181,14 @@ fn kind_of(board: &Board, mut checks: impl Iterator<Item = CheckId>, ignores_lab
 }
 
 /// Escapes foreign text into harmless characters.
-fn shown(text: &str) -> String {
+fn harmless(text: &str) -> String {
     let decoded = percent_decode(text.as_bytes()).decode_utf8_lossy();
     utf8_percent_encode(&decoded, SHOWN).to_string()
 }
 
 /// Cuts long text. A hash of the whole text at the end keeps different texts apart.
 fn cut(text: String) -> String {
-    let Some(kept) = text.get(..MOST_SHOWN).filter(|_| text.len() > MOST_SHOWN) else { return text };
+    let Some(kept) = text.get(..MAX_SHOWN).filter(|_| text.len() > MAX_SHOWN) else { return text };
     format!("{kept}*{:x}", fold(&text))
 }
 

@@ -87,7 +87,7 @@ fn lowest_ranked<'a>(probers: impl Iterator<Item = (&'a u64, &'a Prober)>, now: 
 }
 
 /// Returns the key of a prober that has become regular lately, at an address that has more than its share.
-/// It is the latest one of the address that has most.
+/// That is the latest one of the address that has most.
 fn beyond_its_share(probers: &BTreeMap<u64, Prober>, rules: Rules) -> Option<u64> {
     let mut by_age: Vec<_> = probers.iter().collect();
     by_age.sort_by_key(|(_, prober)| prober.history.regular_since());

@@ -3,7 +3,7 @@
 use super::*;
 use nodegate_agent_api::{DrainStatus, Standing, Status};
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
+use nodegate_readiness::{Catalog, LocalCheck, Policy, StartMode, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
@@ -39,7 +39,7 @@ fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> ProbeRequest<'a> {
 impl Desk {
     fn new() -> Self {
         let kubelet =
-            LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: Begins::default() };
+            LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: StartMode::default() };
         let service = "shop/web".parse().unwrap();
         let catalog = Catalog::new(vec![kubelet]).with_services(vec![service]);
         let default = [catalog.find(NODE_READY).unwrap()];
@@ -473,7 +473,7 @@ fn a_full_table_of_regular_probers_takes_no_other() {
     let records = desk.records(3000);
     assert!(records.len() == SLOTS && records.iter().all(|record| record.standing == Standing::Regular));
     assert_eq!(desk.overflows(3000), 44 * 3);
-    // They are gone by now, and leave their slots.
+    // These probers are gone by now, and leave their slots.
     desk.asks(400, "/health", "", 600_000);
     assert_eq!(desk.overflows(600_000), 44 * 3);
     assert!(desk.records(600_000).iter().any(|record| record.address == address(400).to_string()));

@@ -1,8 +1,8 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
 use nodegate_readiness::{
-    Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
-    Node, NodeFacts, Outcome, Policy, Timeline,
+    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
+    NodeFacts, Outcome, Policy, StartMode, Timeline,
 };
 use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
@@ -84,7 +84,7 @@ impl Scenario {
         let local = self
             .local
             .iter()
-            .map(|name| LocalCheck { name: (*name).to_owned(), timeout, begins: Begins::OnDemand })
+            .map(|name| LocalCheck { name: (*name).to_owned(), timeout, begins: StartMode::OnDemand })
             .collect();
         let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
         let catalog = Catalog::new(local).with_services(names.collect());
@@ -104,7 +104,7 @@ impl Scenario {
         board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
             board.set_service(index, local_endpoints, now, nodegate_clock::wall());
-            // It is as fresh as the Node for as long as any test takes.
+            // The Service is as fresh as the Node for as long as any test takes.
             let proved = now.plus(Duration::from_hours(1));
             board.prove_services(&[index], proved, now, nodegate_clock::wall());
         }

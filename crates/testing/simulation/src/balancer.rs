@@ -3,12 +3,12 @@
 
 use crate::oracle::KINDS;
 use nodegate_agent_api::DrainStatus;
-use nodegate_readiness::probers::{FALL, MOST_BETWEEN};
+use nodegate_readiness::probers::{FALL, MAX_INTERVAL};
 use std::time::{Duration, Instant};
 
-/// The time after which an agent knows its probers: `MOST_BETWEEN`, and the same again for a prober that may
+/// The time after which an agent knows its probers: `MAX_INTERVAL`, and the same again for a prober that may
 /// become regular.
-const KNOWS_PROBERS: Duration = MOST_BETWEEN.saturating_mul(2);
+const KNOWS_PROBERS: Duration = MAX_INTERVAL.saturating_mul(2);
 /// The time within which the balancer has had `FALL` answers and has probed again. It probes at least every
 /// 900 ms.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ impl Balancer {
                 out_for.as_secs_f64()
             ));
         }
-        if acknowledged && listened < MOST_BETWEEN {
+        if acknowledged && listened < MAX_INTERVAL {
             return Err(format!("acknowledged after {:.1} s", listened.as_secs_f64()));
         }
         if acknowledged && self.out_in_a_row.iter().any(|in_a_row| *in_a_row <= FALL) {

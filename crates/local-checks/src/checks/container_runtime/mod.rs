@@ -108,7 +108,7 @@ impl ContainerRuntime {
 fn socket_reason(error: &io::Error) -> Reason {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Reason::new("PermissionDenied"),
-        // It existed a moment ago.
+        // The socket existed a moment ago.
         io::ErrorKind::NotFound => Reason::new("NoSocket"),
         // The queue of the listener is full, because it hangs and accepts no connections.
         io::ErrorKind::WouldBlock => Reason::new("NotAccepting"),

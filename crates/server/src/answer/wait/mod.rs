@@ -31,7 +31,7 @@ const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause. Some conditions change by time alone: a silent prober is gone, a new agent has listened
 /// for long enough, the cache gets stale.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The answer to a request that need not wait for a judgement.
 const IN_SERVICE: &str = "the node is not going out\n";
@@ -132,7 +132,7 @@ impl Waits {
                 Some(state) if state.is_in_service() && Instant::now() < began + settle => began + settle,
                 Some(state) if state.is_in_service() => {
                     self.reader.probers.noted.notify_one();
-                    deadline + LONGEST_PAUSE
+                    deadline + MAX_PAUSE
                 }
                 _ => deadline,
             };
@@ -182,7 +182,7 @@ impl Waits {
             let now = self.reader.now();
             self.judged.send_replace(Some((now, Arc::new(self.reader.read(now)))));
             sleep(PAUSE).await;
-            let _ = timeout(LONGEST_PAUSE, self.reader.probers.noted.notified()).await;
+            let _ = timeout(MAX_PAUSE, self.reader.probers.noted.notified()).await;
         }
     }
 }

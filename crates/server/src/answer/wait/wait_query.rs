@@ -14,12 +14,12 @@ const MAX_SHOWN: usize = 80;
 
 /// The timeout of a request that names none.
 const TIMEOUT: u64 = 20;
-const MOST_TIMEOUT: u64 = 600;
+const MAX_TIMEOUT: u64 = 600;
 /// The `settle` of a request about a Service that names none, in seconds: the kubelet starts a hook before the
 /// `EndpointSlice` says that the pod terminates.
 const SETTLE_OF_SERVICE: u64 = 2;
 /// The longest `settle`, in seconds.
-const MOST_SETTLE: u64 = 60;
+const MAX_SETTLE: u64 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitQuery {
@@ -45,8 +45,8 @@ impl WaitQuery {
                     let takes = "acknowledged, released or ready";
                     goal = parse_goal(value).ok_or_else(|| wrong(name, value, takes))?;
                 }
-                "timeout" => timeout = seconds(name, value)?.clamp(1, MOST_TIMEOUT),
-                "settle" => settle = Some(seconds(name, value)?.min(MOST_SETTLE)),
+                "timeout" => timeout = seconds(name, value)?.clamp(1, MAX_TIMEOUT),
+                "settle" => settle = Some(seconds(name, value)?.min(MAX_SETTLE)),
                 "service" => service = Some(watched(value, catalog)?),
                 "format" if value == "json" => is_json = true,
                 "format" if value == "text" => {}

@@ -1,4 +1,4 @@
-//! The checks of the operator's own, `http:<name>` (a URL answers 2xx) and `tcp:<name>` (an address accepts
+//! The checks that the operator defines, `http:<name>` (a URL answers 2xx) and `tcp:<name>` (an address accepts
 //! connections), and `okd_router_1936`.
 
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
@@ -48,7 +48,7 @@ impl Check for Target {
     }
 }
 
-/// A check of the operator's own.
+/// A check that the operator defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCheck {
     /// The name in requests, which begins with its kind (`http:nginx`).
