@@ -46,7 +46,7 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--drain-on", "NODEGATE_DRAIN_ON", "condition:Ready=False", "<Type>[=<status>] (any but Ready)"),
         ("--max-drained", "NODEGATE_MAX_DRAINED", "0%", "1% to 100%"),
         ("--pool-selector", "NODEGATE_POOL_SELECTOR", "pool=web)", "a label selector"),
-        ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
+        ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "with its unit: ms, s"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
         ("--background-checks", "NODEGATE_BACKGROUND_CHECKS", "node_ready", "answers from memory"),

@@ -25,7 +25,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The name of the host could not be looked up.
-    #[error("could not look the name up: {0}")]
+    #[error("could not look the name up: {0}; correct it, or give an address")]
     Lookup(String),
     /// The TCP connection could not be opened.
     #[error("could not connect: {}{}", os_words(.0), if_refused(.0))]

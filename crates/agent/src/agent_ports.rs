@@ -61,7 +61,11 @@ impl PortArgs {
     pub(crate) fn check(&self, mistakes: &mut Mistakes) {
         let Self { listen_port, agent_check_port, metrics_addr, .. } = *self;
         if agent_check_port != 0 && agent_check_port == listen_port {
-            mistakes.value("agent-check-port", agent_check_port, "takes another port than --listen-port");
+            let default = if listen_port == HTTP_PORT { " by default" } else { "" };
+            let takes = format!(
+                "takes another port than --listen-port ({LISTEN_PORT}), which is {listen_port}{default}"
+            );
+            mistakes.value("agent-check-port", agent_check_port, takes);
         }
         if let Some(address) = metrics_addr
             && address.port() != 0

@@ -63,6 +63,7 @@ struct Shown {
 impl StatusArgs {
     /// Queries the agent, prints its status, and returns the exit code.
     pub(crate) fn run(self, target: &AgentAddress) -> ExitCode {
+        let is_asked = self.addr.is_some();
         match self.ask(target) {
             Ok(shown) => {
                 // Ignores a closed stdout; the exit code still has the result.
@@ -70,7 +71,7 @@ impl StatusArgs {
                 ExitCode::from(exit_code(shown.verdict))
             }
             Err(error) => {
-                eprintln!("nodegate: http://{target}: {error}");
+                eprintln!("nodegate: {}", target.failed(is_asked, error));
                 ExitCode::from(UNKNOWN)
             }
         }

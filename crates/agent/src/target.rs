@@ -80,6 +80,12 @@ impl AgentAddress {
         Ok(Self { host: host.to_owned(), port })
     }
 
+    /// Returns the error of a query for the user, who gave the address with `--addr` if `is_asked`.
+    pub(crate) fn failed(&self, is_asked: bool, error: impl fmt::Display) -> String {
+        let (flag, hint) = if is_asked { ("--addr ", "") } else { ("", " (--addr names another)") };
+        format!("{flag}http://{self}{hint}: {error}")
+    }
+
     /// Returns an address to query for one to listen on: loopback if it means all addresses.
     pub(crate) fn at(ip: IpAddr, port: u16) -> Self {
         Self { host: loopback_for(ip).to_string(), port }

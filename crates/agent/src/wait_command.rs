@@ -96,9 +96,9 @@ impl WaitArgs {
             });
             let mut reply = match reply {
                 // Asking again does not help.
-                Ok(Err(refusal)) => return Err(format!("http://{target}: {refusal}")),
+                Ok(Err(refusal)) => return Err(target.failed(self.addr.is_some(), refusal)),
                 Ok(Ok(reply)) => Ok(reply),
-                Err(error) => Err(format!("http://{target}: {error}")),
+                Err(error) => Err(target.failed(self.addr.is_some(), error)),
             };
             if let (Ok(answer), Some(node)) = (&reply, &node)
                 && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())

@@ -10,7 +10,7 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials::{Credentials, place};
+use crate::credentials::Credentials;
 use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
+use nodegate_kubeconfig::Found;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -65,25 +66,25 @@ pub struct ClientError(String);
 impl ClientError {
     /// Returns the error of credentials that can't be used, with their source.
     pub(crate) fn unusable(error: impl Display) -> Self {
-        Self(format!("unusable credentials in {}: {error}", place()))
+        Self(found().map_or_else(|_| error.to_string(), |found| found.unusable(&error)))
     }
 
     /// Returns the error of a name for the server that is none.
     pub(crate) fn server_name(name: &str) -> Self {
         let what = "neither a DNS name nor an address";
-        Self(format!("the kubeconfig's tls-server-name {name:?} is {what}"))
+        Self::unusable(format_args!("its cluster's tls-server-name {name:?} is {what}"))
     }
 }
 
-/// Reads the configuration: the in-cluster credentials first, then kubeconfigs.
-pub(crate) fn config() -> Result<Config, ClientError> {
+/// Reads the configuration, for a client or for the message of a failure: the in-cluster credentials first, then kubeconfigs.
+pub(crate) fn found() -> Result<Found, ClientError> {
     let not_in_cluster = match nodegate_kubeconfig::in_cluster() {
-        Ok(config) => return Ok(config),
+        Ok(found) => return Ok(found),
         Err(why) => why,
     };
     match nodegate_kubeconfig::find(None, None) {
-        Ok(Some(found)) => Ok(found.config),
-        Ok(None) => Err(ClientError(nodegate_kubeconfig::no_credentials(&not_in_cluster))),
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(ClientError(nodegate_kubeconfig::no_credentials(&not_in_cluster, None))),
         Err(error) => Err(ClientError(error)),
     }
 }
@@ -103,7 +104,7 @@ impl Connector {
     /// Returns a client. `observer` observes all its requests and bytes.
     pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
         match self {
-            Self::Network => connect_with(config()?, observer).await,
+            Self::Network => connect_with(found()?.config, observer).await,
             Self::Simulated(open) => Ok(Client::new(ObservingService::new(open(), observer), "default")),
         }
     }

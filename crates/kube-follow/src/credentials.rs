@@ -9,6 +9,7 @@ use http::HeaderValue;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::AuthInfo;
 use nodegate_kubeconfig::{Terminal, run_plugin};
+use nodegate_program::os_words;
 use secrecy::ExposeSecret;
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,11 +19,6 @@ use tower::BoxError;
 
 /// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
-
-/// Returns the place of the credentials.
-pub(crate) fn place() -> String {
-    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
-}
 
 /// The credentials of a user, apart from the client certificate.
 pub(crate) struct Credentials {
@@ -84,7 +80,7 @@ fn read(file: &Path) -> Result<HeaderValue, BoxError> {
     let read = File::open(file).and_then(|open| open.take(MAX_TOKEN).read_to_string(&mut text));
     // An empty file has just been truncated, to be rewritten.
     let read = if text.trim().is_empty() { read.and(Err(io::ErrorKind::UnexpectedEof.into())) } else { read };
-    read.map_err(|error| format!("token file {}: {error}", file.display()))?;
+    read.map_err(|error| format!("tokenFile {}: {}", file.display(), os_words(&error)))?;
     bearer(&text)
 }
 
@@ -108,7 +104,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         let user = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
-        assert!(Token::of(&user).err().unwrap().to_string().starts_with("token file /"));
+        assert!(Token::of(&user).err().unwrap().to_string().starts_with("tokenFile /"));
         std::fs::write(&file, "one\n").unwrap();
         let token = Token::of(&user).unwrap().unwrap();
         assert_eq!(token.header(), "Bearer one");

@@ -1,6 +1,6 @@
 //! The reasons why a session ended.
 
-use crate::credentials::place;
+use crate::client::found;
 use crate::foreign_answer::{self, bounded};
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
@@ -115,8 +115,9 @@ pub fn detail(error: &(dyn StdError + 'static)) -> String {
 
 /// Returns an error without an answer, without the names of a library's parts.
 fn unanswered(error: &(dyn StdError + 'static)) -> String {
+    let unreachable = |why: String| found().map_or(why.clone(), |found| found.unreachable(why));
     if let Some(NotResolved(why)) = find(error) {
-        return format!("can't look up the name {why}");
+        return unreachable(format!("can't look up the name {why}"));
     }
     if let Some(unanswered) = find::<Unanswered>(error) {
         return unanswered.to_string();
@@ -125,7 +126,7 @@ fn unanswered(error: &(dyn StdError + 'static)) -> String {
         Some(error) if error.is_connect() => {
             let is_late = find(error).is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::TimedOut);
             let why = if is_late { "no answer in time".to_owned() } else { last_cause(error) };
-            format!("can't connect: {why}")
+            unreachable(why)
         }
         Some(error) => format!("no answer: {}", last_cause(error)),
         None => with_causes(error),
@@ -139,10 +140,9 @@ pub(crate) fn refusal(status: &Status) -> String {
     match status.message.trim() {
         message if status.reason == foreign_answer::REASON => message.to_owned(),
         _ if status.code == 401 => {
-            let place = place();
-            format!(
-                "{code}: the API server refuses the credentials in {place}; have they expired, or are they another cluster's?"
-            )
+            let refused =
+                found().map_or("the API server refuses the credentials".to_owned(), |it| it.refused());
+            format!("{code}: {refused}")
         }
         "" => code,
         message if code.ends_with(message) => code,
@@ -182,9 +182,6 @@ mod tests {
         let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
         assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
         let refused = status(401, "Unauthorized");
-        assert!(
-            refused.starts_with("401 Unauthorized: the API server refuses the credentials in "),
-            "{refused}"
-        );
+        assert!(refused.starts_with("401 Unauthorized: the API server refuses the credentials"), "{refused}");
     }
 }

@@ -1,9 +1,9 @@
 //! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, to its
 //! kubelet, or to an API server.
 
-use crate::client::{ClientError, config, connector, http_client};
+use crate::client::{ClientError, connector, found, http_client};
 use crate::credentials::Credentials;
-use crate::failure_reason::{detail, find};
+use crate::failure_reason::find;
 use crate::resolve::NotResolved;
 use crate::tls_refusal::mistake;
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper_util::client::legacy;
 use kube::Config;
 use kube::client::Body;
 use kube::config::AuthInfo;
+use nodegate_program::last_cause;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::error::Error as StdError;
@@ -132,7 +133,7 @@ async fn verification(url: &Uri, peer: Peer<'_>) -> Result<(Config, Option<Heade
         Peer::ApiServer(caller) => (API_SERVER, caller),
         Peer::Kubelet { name, .. } => (name, Caller::Agent),
     };
-    let mut config = config()?;
+    let mut config = found()?.config;
     (config.accept_invalid_certs, config.proxy_url) = (false, None);
     config.tls_server_name = Some(name.to_owned());
     if let Peer::Kubelet { trusted, .. } = peer {
@@ -162,7 +163,9 @@ fn failed(error: legacy::Error) -> GetError {
         return GetError::NotResolved(why.clone());
     }
     if error.is_connect() {
-        return GetError::NotConnected(innermost(&error).unwrap_or_else(|| io::Error::other(detail(&error))));
+        return GetError::NotConnected(
+            innermost(&error).unwrap_or_else(|| io::Error::other(last_cause(&error))),
+        );
     }
     GetError::Broken(error.into())
 }

@@ -63,7 +63,7 @@ fn certificates(cluster: &Object<'_>, pem: &[u8]) -> Result<Vec<Vec<u8>>, String
     let all = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
     let found: Vec<_> = all.filter(usable).map(|certificate| certificate.to_vec()).collect();
     if found.is_empty() {
-        return Err(cluster.wrong("certificate-authority", "has no certificate in PEM form"));
+        return Err(cluster.wrong("certificate-authority", "has no certificate in PEM form; give one"));
     }
     Ok(found)
 }

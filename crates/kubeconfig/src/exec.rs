@@ -66,8 +66,8 @@ pub async fn run_plugin(user: &mut AuthInfo, terminal: Terminal) -> Result<Optio
     // Boxed: the futures of all clients would have room for it.
     let ran = Box::pin(run(&exec, user, terminal)).await;
     ran.map_err(|error| {
-        let hint = exec.install_hint.as_deref().map_or(String::new(), |hint| format!("; {}", hint.trim()));
-        format!("credential plugin {command}: {error}{hint}")
+        let hint = exec.install_hint.as_deref().map_or("run it by hand to see more", str::trim);
+        format!("exec: credential plugin {command}: {error}; {hint}")
     })
 }
 
@@ -177,10 +177,11 @@ async fn output(mut command: Command, asks: bool, within: Duration) -> Result<Ve
     let said = sanitize_short(&lines.join("; "), MAX_SAID);
     let how = match (status.code(), signal(status)) {
         (Some(code), _) => format!("it failed with exit status {code}"),
-        (None, Some(signal)) => format!("signal {signal} ended it"),
+        (None, Some(signal)) => format!("it was killed by signal {signal}"),
         (None, None) => "it failed".to_owned(),
     };
-    Err(if said.is_empty() { format!("{how}, without a word") } else { format!("{how}: {said}") }.into())
+    Err(if said.is_empty() { format!("{how}, and printed no error") } else { format!("{how}: {said}") }
+        .into())
 }
 
 #[cfg(unix)]
@@ -255,8 +256,8 @@ mod tests {
     async fn one_that_fails_is_explained() {
         for (script, said) in [
             ("echo no >&2; echo >&2; echo login >&2; exit 3", "it failed with exit status 3: no; login"),
-            ("exit 1", "it failed with exit status 1, without a word"),
-            ("kill -KILL $$", "signal 9 ended it, without a word"),
+            ("exit 1", "it failed with exit status 1, and printed no error"),
+            ("kill -KILL $$", "it was killed by signal 9, and printed no error"),
             ("echo hello", "its output is not the JSON of an ExecCredential"),
             (
                 r#"echo '{"status":{"token":"a","expirationTimestamp":"2020-01-01T00:00:00Z"}}'"#,

@@ -42,9 +42,10 @@ impl<'a> Object<'a> {
         self.fields?.get(field).filter(|value| !value.is_null())
     }
 
-    /// Returns the error of a field.
+    /// Returns the error of a field, or of `<field>-data` if that is given.
     pub(crate) fn wrong(&self, field: &str, why: impl Display) -> String {
-        format!("{self}: {field} {why}")
+        let data = if self.get(&format!("{field}-data")).is_some() { "-data" } else { "" };
+        format!("{self}: {field}{data} {why}")
     }
 
     fn mistyped(&self, field: &str, value: &Value, takes: &str) -> String {
@@ -143,7 +144,7 @@ impl<'a> Object<'a> {
 
     /// Returns the error of a field that names a file.
     pub(crate) fn unreadable(&self, field: &str, file: &Path, error: &dyn Display) -> String {
-        self.wrong(field, format_args!("{}: {error}", file.display()))
+        self.wrong(field, format_args!("{}: {error}; correct the path, or the file", file.display()))
     }
 }
 

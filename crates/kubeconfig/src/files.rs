@@ -19,11 +19,14 @@ struct ParsedFile {
 impl Files {
     /// Reads the named file, which must exist, or those of the environment that exist.
     pub(crate) fn read(named: Option<&Path>) -> Result<Self, String> {
-        let paths = match named {
-            Some(path) => vec![path.to_owned()],
-            None => paths().into_iter().filter(|path| path.exists()).collect(),
+        let (paths, named_by) = match named {
+            Some(path) => (vec![path.to_owned()], "--kubeconfig"),
+            None if variable("KUBECONFIG").is_some() => (paths(), "KUBECONFIG"),
+            None => (paths(), "the kubeconfig"),
         };
-        paths.into_iter().map(ParsedFile::read).collect::<Result<_, _>>().map(Self)
+        let files = paths.into_iter().filter(|path| named.is_some() || path.exists());
+        let files = files.map(|path| ParsedFile::read(path, named_by));
+        files.collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns true if no file has any cluster, context or user: for kubectl, such files are none.
@@ -47,11 +50,12 @@ impl Files {
                 return Ok(name);
             }
         }
-        Err(format!("{} has no current-context: give --context{}", self.place(), self.contexts()))
+        let todo = "set it with kubectl config use-context";
+        Err(format!("{} has no current-context: {todo}{}", self.place(), self.contexts()))
     }
 
-    pub(crate) fn no_context(&self, name: &str) -> String {
-        format!("{} has no context {name:?}{}", self.place(), self.contexts())
+    pub(crate) fn no_context(&self, named_by: &str, name: &str) -> String {
+        format!("{named_by} {name:?}: {} has no such context{}", self.place(), self.contexts())
     }
 
     fn contexts(&self) -> String {
@@ -96,8 +100,11 @@ impl Files {
 }
 
 impl ParsedFile {
-    fn read(path: PathBuf) -> Result<Self, String> {
-        let unusable = |why: String| format!("unusable kubeconfig \"{}\": {why}", path.display());
+    /// Reads a file that this flag or variable names.
+    fn read(path: PathBuf, named_by: &str) -> Result<Self, String> {
+        let unusable = |why: String| {
+            format!("{named_by} \"{}\": {why}; correct it, or name another kubeconfig", path.display())
+        };
         let length = std::fs::metadata(&path).map_err(|error| unusable(os_words(&error)))?.len();
         if length > MAX_FILE_BYTES {
             return Err(unusable(format!("it has more than {MAX_FILE_BYTES} bytes")));
@@ -175,10 +182,17 @@ fn homes() -> Vec<PathBuf> {
     [variable("HOME")].into_iter().chain(of_windows).flatten().map(PathBuf::from).collect()
 }
 
-pub(crate) fn looked_for() -> String {
-    let files: Vec<_> = paths().iter().map(|file| file.display().to_string()).collect();
+/// Returns what is wrong with the files that were looked for, and what to do.
+pub(crate) fn looked_for(named: Option<&Path>) -> String {
+    if let Some(named) = named {
+        return format!("--kubeconfig {} has no cluster; set KUBECONFIG", named.display());
+    }
+    let is_set = variable("KUBECONFIG").is_some();
+    let (by, todo) = if is_set { ("KUBECONFIG: ", "correct") } else { ("", "set") };
+    let state = |file: &PathBuf| if file.exists() { "has no cluster" } else { "does not exist" };
+    let files: Vec<_> = paths().iter().map(|file| format!("{} {}", file.display(), state(file))).collect();
     match files.as_slice() {
-        [] => "neither KUBECONFIG nor HOME is set".to_owned(),
-        files => format!("{} does not exist, or has no cluster", files.join(", ")),
+        [] => "neither KUBECONFIG nor HOME names a file; set KUBECONFIG".to_owned(),
+        files => format!("{by}{}; {todo} KUBECONFIG", files.join(", ")),
     }
 }

@@ -17,6 +17,7 @@ use files::Files;
 use kube::Config;
 use kube::config::InClusterError;
 use nodegate_program::os_words;
+use std::fmt::Display;
 use std::path::Path;
 
 /// A cluster with its user.
@@ -24,8 +25,31 @@ use std::path::Path;
 pub struct Found {
     /// The server, how it is verified, and the user; a credential plugin has not run yet.
     pub config: Config,
-    /// The name of the context.
-    pub context: String,
+    /// The name of the context, if it is one of a kubeconfig.
+    pub context: Option<String>,
+    cluster: String,
+    user: String,
+}
+
+impl Found {
+    /// Returns the error of a user whose credentials can't be used.
+    pub fn unusable(&self, why: impl Display) -> String {
+        format!("{}: {why}", self.user)
+    }
+
+    /// Returns the error of credentials that the API server does not accept.
+    #[must_use]
+    pub fn refused(&self) -> String {
+        let user = &self.user;
+        format!("the API server refuses the credentials of {user}: renew them, or give those of this cluster")
+    }
+
+    /// Returns the error of an API server that can't be reached.
+    pub fn unreachable(&self, why: impl Display) -> String {
+        let server = self.config.cluster_url.to_string();
+        let (cluster, server) = (&self.cluster, server.trim_end_matches('/'));
+        format!("{cluster}: server {server}: {why}; is this the API server's URL, and does it run?")
+    }
 }
 
 /// Finds a cluster in this file, else in the files of `KUBECONFIG`, else in `~/.kube/config`; by this context,
@@ -42,7 +66,9 @@ pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>,
         Some(name) => name.to_owned(),
         None => files.current_context()?,
     };
-    let (context, _) = files.entry("contexts", "context", &name)?.ok_or_else(|| files.no_context(&name))?;
+    let named_by = if context.is_some() { "--context" } else { "current-context" };
+    let found = files.entry("contexts", "context", &name)?;
+    let (context, _) = found.ok_or_else(|| files.no_context(named_by, &name))?;
     let cluster = context.text("cluster")?.unwrap_or_default();
     let (cluster, of_cluster) = files
         .entry("clusters", "cluster", &cluster)?
@@ -50,20 +76,20 @@ pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>,
     // As in kubectl, a user that does not exist is an anonymous one.
     let user = context.text("user")?.unwrap_or_default();
     let user = files.entry("users", "user", &user)?;
-    let (user, of_user) = user.unwrap_or((Object::empty("the user"), of_cluster));
+    let (user, of_user) = user.unwrap_or((Object::empty("the anonymous user"), of_cluster));
     let mut config = cluster::config(&cluster, of_cluster)?;
     user::add(&mut config, &user, of_user)?;
     cluster::add_to_plugin(&mut config, &cluster);
-    Ok(Some(Found { config, context: name }))
+    Ok(Some(Found { config, context: Some(name), cluster: cluster.to_string(), user: user.to_string() }))
 }
 
 /// Returns the cluster of this pod, with its service account.
 ///
 /// # Errors
 /// Fails with the reason why there is none.
-pub fn in_cluster() -> Result<Config, String> {
+pub fn in_cluster() -> Result<Found, String> {
     const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-    Config::incluster().map_err(|error| match error {
+    let config = Config::incluster().map_err(|error| match error {
         InClusterError::ReadEnvironmentVariable(_) => {
             "not in a pod (no KUBERNETES_SERVICE_HOST and _PORT)".to_owned()
         }
@@ -71,12 +97,14 @@ pub fn in_cluster() -> Result<Config, String> {
             format!("no service account in {ACCOUNT}: {}", os_words(&error))
         }
         other => format!("unusable service account in {ACCOUNT}: {other}"),
-    })
+    })?;
+    let user = format!("the Pod's service account, {ACCOUNT}/token");
+    Ok(Found { config, context: None, cluster: "KUBERNETES_SERVICE_HOST and _PORT".to_owned(), user })
 }
 
-/// Returns the error of a program that finds neither a service account nor a kubeconfig.
+/// Returns the error of a program that finds neither a service account nor a kubeconfig, or no cluster in this file.
 #[must_use]
-pub fn no_credentials(not_in_cluster: &str) -> String {
-    let looked_for = files::looked_for();
-    format!("no credentials for the API server: {not_in_cluster}, and {looked_for}; set KUBECONFIG")
+pub fn no_credentials(not_in_cluster: &str, file: Option<&Path>) -> String {
+    let looked_for = files::looked_for(file);
+    format!("no credentials for the API server: {not_in_cluster}, and {looked_for}")
 }

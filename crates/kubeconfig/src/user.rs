@@ -40,10 +40,13 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
     if let Some((certificate, key)) = certificate.zip(key) {
         if !CertificateDer::pem_slice_iter(&certificate).any(|found| found.is_ok()) {
-            return Err(user.wrong("client-certificate", "has no certificate in PEM form"));
+            return Err(user.wrong("client-certificate", "has no certificate in PEM form; give one"));
         }
         if PrivateKeyDer::from_pem_slice(&key).is_err() {
-            return Err(user.wrong("client-key", "has no private key in PEM form, or an encrypted one"));
+            return Err(user.wrong(
+                "client-key",
+                "has no private key in PEM form, or an encrypted one; give one without a password",
+            ));
         }
         found.client_certificate_data = Some(STANDARD.encode(certificate));
         found.client_key_data = Some(STANDARD.encode(key).into());

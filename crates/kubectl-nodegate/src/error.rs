@@ -1,6 +1,7 @@
 //! Why a command stops, or a request to the API server failed.
 
 use nodegate_agent_client::WaitEnd;
+use nodegate_kubeconfig::Found;
 use nodegate_program::{UNKNOWN, last_cause, with_causes};
 
 /// The reason, and the exit code of the command.
@@ -30,29 +31,33 @@ impl Error {
         Self::failed(format!("interrupted by {signal}"))
     }
 
+    /// Returns the error of a Node that does not exist.
+    pub(crate) fn no_node(name: &str) -> Self {
+        Self::from(format!("the cluster has no Node {name}; kubectl get nodes lists them"))
+    }
+
     pub(crate) fn into_failure(self) -> Self {
         Self { code: WaitEnd::TimedOut.exit_code(), ..self }
     }
 
-    /// Returns the error of a request, with the name of the cluster if its API server itself has not answered.
-    pub(crate) fn of_request(what: &str, cluster: &str, error: &kube::Error) -> Self {
-        let place =
-            if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
+    /// Returns the error of a request to this cluster.
+    pub(crate) fn of_request(what: &str, cluster: &str, found: &Found, error: &kube::Error) -> Self {
+        let why = match error {
+            kube::Error::Service(_) => found.unreachable(explained(error)),
+            kube::Error::Api(status) if status.code == 401 => format!("{cluster}: {}", found.refused()),
+            error => explained(error),
+        };
         let rejected = match error {
             kube::Error::Api(status) if status.code < 500 => Some(status.code),
             _ => None,
         };
-        Self { rejected, ..Self::from(format!("{what}: {place}{}", explained(error))) }
+        Self { rejected, ..Self::from(format!("{what}: {why}")) }
     }
 }
 
 /// Returns the text of an error for the user. A `Status` has its own message.
 pub(crate) fn explained(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            "the API server refuses the credentials: have they expired, or are they another cluster's?"
-                .to_owned()
-        }
         kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
             format!("{}; manifests/plugin-users.yaml has the rights that the plugin needs", status.message)
         }

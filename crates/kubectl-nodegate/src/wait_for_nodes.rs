@@ -52,7 +52,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
 pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
     let nodes = agents.cluster.named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
-        Some(absent) => Err(format!("the cluster has no Node {}", absent.name).into()),
+        Some(absent) => Err(Error::no_node(&absent.name)),
         None => Ok(nodes),
     }
 }

@@ -41,7 +41,8 @@ impl LocalCheckArgs {
         for (at, OwnCheck { name, .. }) in own.iter().enumerate() {
             if own.iter().take(at).any(|other| other.name == *name) {
                 let kind = name.split(':').next().unwrap_or_default();
-                mistakes.setting(&format!("{kind}-check"), format_args!("there is another {name}"));
+                let why = format_args!("has two of the name {name}; give each its own");
+                mistakes.setting(&format!("{kind}-check"), why);
             }
         }
         let settings = CheckSettings::parse(&self.check_settings, &own).unwrap_or_else(|errors| {

@@ -145,9 +145,9 @@ kubelet:period=1s => kubelet:period: no such setting; takes interval, timeout, r
 kubelet:interval=0s => kubelet:interval=0s: INTERVAL
 kubelet:interval=99ms => kubelet:interval=99ms: INTERVAL
 kubelet:interval=61m => kubelet:interval=61m: INTERVAL
-kubelet:interval=5 => kubelet:interval=5: INTERVAL
+kubelet:interval=5 => kubelet:interval=5: has no unit: write 5s; takes a duration from 100ms to 1h
 kubelet:interval= => kubelet:interval=: INTERVAL
-kubelet:timeout=6m => kubelet:timeout=6m: takes a duration from 10ms to 5m, e.g. 500ms, 15s or 2m
+kubelet:timeout=6m => kubelet:timeout=6m: takes a duration from 10ms to 5m, with its unit: ms, s, m or h
 kubelet:fall=0 => kubelet:fall=0: ROW
 kubelet:rise=101 => kubelet:rise=101: ROW
 kubelet:rise=-1 => kubelet:rise=-1: ROW
@@ -164,7 +164,7 @@ kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
             let (text, mistake) = row.split_once(" => ").unwrap();
             let mistake = mistake
                 .replace("FORM", FORM)
-                .replace("INTERVAL", "takes a duration from 100ms to 1h, e.g. 500ms, 15s or 2m")
+                .replace("INTERVAL", "takes a duration from 100ms to 1h, with its unit: ms, s, m or h")
                 .replace("ROW", "takes a whole number from 1 to 100");
             let found = parse(&[text]).unwrap_err().join("; ");
             assert!(found.starts_with(&mistake), "{found}");

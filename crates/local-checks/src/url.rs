@@ -26,7 +26,7 @@ impl FromStr for HostPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let takes = "takes a host and a port like 127.0.0.1:5432, [::1]:5432 or db.example:5432";
+        let takes = "takes a host and a port";
         let authority: Authority = text.parse().map_err(|_| takes)?;
         Self::of(&authority, None).map_err(|_| takes)
     }

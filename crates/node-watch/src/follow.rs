@@ -178,7 +178,7 @@ impl<F: Followed> Follower<F> {
                 "the account lacks a right; retrying. Apply the manifests or the chart again: they grant it"
             ),
             // They do not pass by themselves.
-            (_, FailureReason::Tls | FailureReason::NoClient) => {
+            (_, FailureReason::Tls | FailureReason::NoClient | FailureReason::Unauthorized) => {
                 tracing::warn!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying");
             }
             _ => tracing::info!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying"),

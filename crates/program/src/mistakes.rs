@@ -1,6 +1,7 @@
 //! Collects the mistakes in a program's settings, and reports all of them at once. `run` creates it.
 
 use clap::{Arg, Command};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -11,17 +12,20 @@ pub struct Mistakes {
     /// The program whose settings they are.
     command: Command,
     exit_code: u8,
+    /// The values as they were typed, by their flags.
+    pub(crate) typed: BTreeMap<String, String>,
     pub(crate) lines: Vec<String>,
 }
 
 impl Mistakes {
     pub(crate) fn new(program: String, command: Command, exit_code: u8) -> Self {
-        Self { program, command, exit_code, lines: Vec::new() }
+        Self { program, command, exit_code, typed: BTreeMap::new(), lines: Vec::new() }
     }
 
-    /// Adds a value that the setting does not accept.
+    /// Adds a value that the setting does not accept, as it was typed.
     pub fn value(&mut self, flag: &str, value: impl Display, takes: impl Display) {
-        self.setting(flag, format_args!("{:?}: {takes}", value.to_string()));
+        let value = self.typed.get(flag).cloned().unwrap_or_else(|| value.to_string());
+        self.setting(flag, format_args!("{value:?}: {takes}"));
     }
 
     /// Parses a value; adds a mistake and returns the default if it is wrong.

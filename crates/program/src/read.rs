@@ -75,6 +75,7 @@ fn parse<P: Parser>(
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
         sound.push(word(arg, text));
+        mistakes.typed.insert(arg.get_long().unwrap_or_default().to_owned(), text.to_owned());
         let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
         if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
             let takes = error.source().map_or_else(|| one_line(&error, command), ToString::to_string);
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                r#"--wait (CARGO_NO_SUCH_VARIABLE) "2m": takes a duration from 0s to 1m, e.g. 500ms, 15s or 2m"#,
+                r#"--wait (CARGO_NO_SUCH_VARIABLE) "2m": takes a duration from 0s to 1m, with its unit: ms, s, m or h"#,
                 r#"--count (CARGO_PKG_NAME) "nodegate-program": takes 0 to 9"#,
                 r#"--times "0": takes 1 to 9"#,
                 r#"--each "0": takes 1 to 9"#,

@@ -53,7 +53,8 @@ fn start<P: Program>() -> Result<ExitCode, ExitCode> {
         log.start();
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for variable in variables::unread(&P::command(), variables.collect()).iter().take(MAX_NAMED) {
-            tracing::warn!(variable = sanitize(variable), "no setting reads this variable; see --help");
+            let remedy = variables::remedy(&P::command(), variable);
+            tracing::warn!(variable = sanitize(variable), "no setting reads this variable; {remedy}");
         }
     }
     Ok(P::run(setup))

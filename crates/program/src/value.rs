@@ -11,11 +11,15 @@ pub fn duration(
     bounds: RangeInclusive<Duration>,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let duration = humantime::parse_duration(text).ok().filter(|duration| bounds.contains(duration));
-        duration.ok_or_else(|| {
+        let parse = |text: &str| humantime::parse_duration(text).ok().filter(|found| bounds.contains(found));
+        parse(text).ok_or_else(|| {
             let [least, most] =
                 [bounds.start(), bounds.end()].map(|bound| humantime::format_duration(*bound));
-            format!("takes a duration from {least} to {most}, e.g. 500ms, 15s or 2m")
+            let takes = format!("takes a duration from {least} to {most}");
+            if text.bytes().all(|byte| byte.is_ascii_digit()) && parse(&format!("{text}s")).is_some() {
+                return format!("has no unit: write {text}s; {takes}");
+            }
+            format!("{takes}, with its unit: ms, s, m or h")
         })
     }
 }
@@ -112,13 +116,11 @@ mod tests {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse(shown(duration)), Ok(duration));
         }
-        for wrong in ["1s", "61m", "15", "", "soon", "-3s"] {
-            assert_eq!(
-                parse(wrong),
-                Err("takes a duration from 2s to 1h, e.g. 500ms, 15s or 2m".to_owned()),
-                "{wrong:?}"
-            );
+        let takes = "takes a duration from 2s to 1h";
+        for wrong in ["1s", "61m", "1", "3601", "", "soon", "-3s", "2m s"] {
+            assert_eq!(parse(wrong), Err(format!("{takes}, with its unit: ms, s, m or h")), "{wrong:?}");
         }
+        assert_eq!(parse("15"), Err(format!("has no unit: write 15s; {takes}")));
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub(crate) fn unread(command: &Command, mut variables: Vec<String>) -> Vec<Strin
     variables
 }
 
+/// Returns what to do about a variable that no setting reads.
+pub(crate) fn remedy(command: &Command, name: &str) -> String {
+    let meant = settings(command).into_iter().find(|known| strsim::osa_distance(name, known) <= 2);
+    meant.map_or("unset it; --help lists all".to_owned(), |meant| format!("did you mean {meant}?"))
+}
+
 /// Returns the variables of the command's settings, and of its commands' settings.
 fn settings(command: &Command) -> Vec<&str> {
     let own = command.get_arguments().filter_map(|arg| arg.get_env().and_then(OsStr::to_str));
@@ -57,5 +63,8 @@ mod tests {
             ["NODEGATE_SERVICE_HOST", "NODEGATE_SERVICE_PORT", "NODEGATE_PORT_80_TCP", "NODEGATE_PORT"];
         assert_eq!(agent(&of_service), [""; 0]);
         assert_eq!(agent(&["NODEGATE_PORT"]), ["NODEGATE_PORT"], "there is no such Service");
+        let command = Command::new("program").arg(Arg::new("a").env("NODEGATE_ON_STALE"));
+        assert_eq!(remedy(&command, "NODEGATE_ON_STAEL"), "did you mean NODEGATE_ON_STALE?");
+        assert_eq!(remedy(&command, "NODEGATE_PORT"), "unset it; --help lists all");
     }
 }

@@ -421,7 +421,8 @@ impl Board {
         let report = |check: &CheckRef| match check {
             CheckRef::Known(id) => state.report(*id, &self.catalog, policy, stale, now),
             CheckRef::Unknown(name) => {
-                CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Unknown check", name)), false)
+                let reason = Reason::of_check("Unknown check", &self.catalog.meant(name));
+                CheckReport::from_memory(name, Outcome::Fail(reason), false)
             }
         };
         checks.iter().map(report).collect()

@@ -54,13 +54,13 @@ impl Keeper {
     pub(crate) async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Refreshed, String> {
         let clients = match &self.client_cas {
             None => None,
-            Some(file) => Some(read("--client-ca-file", file).await?),
+            Some(file) => Some(read("--client-ca-file (NODEGATE_GATE_CLIENT_CA_FILE)", file).await?),
         };
         let secret = match &self.source {
             Source::Own(secret) => secret,
             Source::Files { certificate, key } => {
-                let certificate = read("--tls-cert-file", certificate).await?;
-                let key = read("--tls-key-file", key).await?;
+                let certificate = read("--tls-cert-file (NODEGATE_GATE_TLS_CERT_FILE)", certificate).await?;
+                let key = read("--tls-key-file (NODEGATE_GATE_TLS_KEY_FILE)", key).await?;
                 let pair = Pair::parse(&certificate, &key, clients.as_deref())?;
                 self.pair.store(Some(Arc::new(pair)));
                 return Ok(Refreshed::default());
@@ -89,7 +89,9 @@ impl Keeper {
 }
 
 async fn read(flag: &str, path: &PathBuf) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("{flag} {}: {}", path.display(), os_words(&error));
+    let failed = |error: std::io::Error| {
+        format!("{flag} {}: {}; correct the path, or the file", path.display(), os_words(&error))
+    };
     let length = tokio::fs::metadata(path).await.map_err(failed)?.len();
     if length > MAX_FILE_BYTES {
         return Err(failed(std::io::ErrorKind::FileTooLarge.into()));

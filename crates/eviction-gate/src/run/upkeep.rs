@@ -113,7 +113,7 @@ impl Upkeep {
         if let Some(error) = &failure
             && failure != *last_failure
         {
-            tracing::error!(error, "can't refresh the certificate; keeping the present one and retrying");
+            tracing::error!(%error, "can't refresh the certificate; keeping the present one and retrying");
         }
         if failure.is_none() && last_failure.is_some() {
             tracing::info!("the certificate is fresh again");

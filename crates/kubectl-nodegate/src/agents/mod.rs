@@ -3,6 +3,7 @@
 
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
+use crate::error::Error;
 use futures::future::{Either, select};
 use futures::stream::{self, Stream, StreamExt};
 use nodegate_agent_api::{STATUS_PATH, WaitReply};
@@ -152,7 +153,7 @@ impl Agents {
 
     async fn answer<T: Answer>(&self, node: &FleetNode, query: Query<'_>) -> Result<(T, Way), NoAgentAnswer> {
         if !node.exists {
-            return Err(NoAgentAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
+            return Err(NoAgentAnswer::new("no such node", Error::no_node(&node.name).why));
         }
         match (self.via, node.address) {
             (Via::Proxy, _) | (Via::Auto, None) => self.within(query, self.proxied(node, query)).await,

@@ -157,14 +157,16 @@ impl Args {
             Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
         };
         if !is_object_name(&cluster.namespace) {
-            wrong.line(format_args!("--namespace {:?}: takes the name of a namespace", cluster.namespace));
+            let takes = "takes the name of a namespace: lower-case letters, digits and '-'";
+            wrong.line(format_args!("--namespace {:?}: {takes}", cluster.namespace));
         }
         for node in nodes.iter().filter(|node| !is_object_name(node)) {
             wrong
                 .line(format_args!("{node:?} is no name of a node: lower-case letters, digits, '-' and '.'"));
         }
-        if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
-            wrong.line("takes names of nodes or a --selector, and not both");
+        if let (None, Some(selector), [name, ..]) = (&self.command, &self.fleet.selector, nodes.as_slice()) {
+            let todo = "give names of nodes or a selector, not both";
+            wrong.line(format_args!("--selector {selector:?} and {name}: {todo}"));
         }
     }
 }

@@ -3,25 +3,27 @@
 use crate::args::KubectlArgs;
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::Config;
+use nodegate_kubeconfig::Found;
 use std::time::Duration;
 
 /// The longest wait for a TCP connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns the cluster with its user, and the context's name; without a context that is the cluster of the pod.
-pub(super) fn find(args: &KubectlArgs) -> Result<(Config, Option<String>), String> {
+/// Returns the cluster with its user; without a context that is the cluster of the pod.
+pub(super) fn find(args: &KubectlArgs) -> Result<Found, String> {
     let found = nodegate_kubeconfig::find(args.kubeconfig.as_deref(), args.context.as_deref())?;
-    let (mut config, context) = if let Some(found) = found {
-        (found.config, Some(found.context))
+    let mut found = if let Some(found) = found {
+        found
     } else {
-        let none = |why: String| nodegate_kubeconfig::no_credentials(&why) + ", or give --kubeconfig";
+        let file = args.kubeconfig.as_deref();
+        let none = |why: String| nodegate_kubeconfig::no_credentials(&why, file) + ", or give --kubeconfig";
         let in_cluster = nodegate_kubeconfig::in_cluster().map_err(none)?;
         if let Some(name) = &args.context {
             return Err(format!("the pod's service account has no context {name:?}"));
         }
-        (in_cluster, None)
+        in_cluster
     };
+    let config = &mut found.config;
     let user = &mut config.auth_info;
     if args.impersonate.is_some() {
         user.impersonate.clone_from(&args.impersonate);
@@ -40,5 +42,5 @@ pub(super) fn find(args: &KubectlArgs) -> Result<(Config, Option<String>), Strin
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // If an agent's pod can't be reached, the API server answers 503; a retry would not help.
     config.default_retry = false;
-    Ok((config, context))
+    Ok(found)
 }

@@ -16,6 +16,7 @@ use kube::client::Body;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource, ResourceExt};
 use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
+use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -50,6 +51,7 @@ pub(crate) struct Cluster {
     timeout: Duration,
     /// Context and server, for messages.
     pub(crate) name: String,
+    found: Found,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
     /// The credential of a plugin, which ran for the client.
@@ -60,19 +62,18 @@ impl Cluster {
     /// Reads the kubeconfig, and runs its credential plugin if there is one. Sends no request to the API
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let (config, context) = config::find(&args.kubectl)?;
-        let server = config.cluster_url.to_string();
-        let server = server.trim_end_matches('/').to_owned();
+        let found = config::find(&args.kubectl)?;
+        let (server, context) = (found.config.cluster_url.to_string(), found.context.clone());
         let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
-        let name = format!("{name}server {server}");
-        let client = credential::client(config).await;
-        let (client, credential) =
-            client.map_err(|error| format!("can't use the credentials for {server}: {error}"))?;
+        let name = format!("{name}server {}", server.trim_end_matches('/'));
+        let client = credential::client(found.config.clone()).await;
+        let (client, credential) = client.map_err(|error| found.unusable(error))?;
         Ok(Self {
             client,
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
+            found,
             kubectl_flags: kubectl_flags(&args.kubectl, context),
             credential,
         })
@@ -203,7 +204,7 @@ impl Cluster {
             let (name, within) = (&self.name, humantime::format_duration(self.timeout));
             return Err(format!("{what}: {name} did not answer within {within} (--request-timeout)").into());
         };
-        answer.map_err(|error| Error::of_request(what, &self.name, &error))
+        answer.map_err(|error| Error::of_request(what, &self.name, &self.found, &error))
     }
 }
 

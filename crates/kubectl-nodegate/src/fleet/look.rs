@@ -29,9 +29,13 @@ pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Fleet
 
 /// Returns the nodes with the labels. Fails if there is none.
 pub(crate) async fn labelled(agents: &Agents, selector: &str) -> Result<Vec<FleetNode>, Error> {
-    let nodes = agents.cluster.nodes(Some(selector)).await?;
+    let nodes = agents.cluster.nodes(Some(selector)).await.map_err(|error| match error.rejected {
+        Some(400) => format!("--selector {selector:?}: {}; write it like pool=edge", error.why).into(),
+        _ => error,
+    })?;
     if nodes.is_empty() {
-        return Err(format!("--selector {selector:?}: the cluster has no Node with these labels").into());
+        let why = "the cluster has no Node with these labels; kubectl get nodes --show-labels lists them";
+        return Err(format!("--selector {selector:?}: {why}").into());
     }
     Ok(nodes)
 }

@@ -15,14 +15,14 @@ fn every_wrong_flag_is_named() {
         "kubectl-nodegate: --output \"xml\": takes table, wide or json\n\
          kubectl-nodegate: --port \"0\": takes a port from 1 to 65535\n\
          kubectl-nodegate: --via \"tunnel\": takes auto, node or proxy\n\
-         kubectl-nodegate: --agent-timeout \"1h\": takes a duration from 100ms to 1m, e.g. 500ms, 15s or 2m\n"
+         kubectl-nodegate: --agent-timeout \"1h\": takes a duration from 100ms to 1m, with its unit: ms, s, m or h\n"
     );
     for (args, said) in [
         (&["Worker_1"][..], "\"Worker_1\" is no name of a node"),
         (&["../../secrets"], "\"../../secrets\" is no name of a node"),
         (&["-n", "a/../b"], "--namespace \"a/../b\": takes the name of a namespace"),
         (&["drain", "a", "--watch"], "unexpected argument '--watch'"),
-        (&["-l", "a=b", "a"], "takes names of nodes or a --selector, and not both"),
+        (&["-l", "a=b", "a"], "--selector \"a=b\" and a: give names of nodes or a selector, not both"),
         (&["drain", "a", "--", "--context=prod"], "\"--context=prod\" is no name of a node"),
         (
             &["drain", "a", "-l", "x=y"],
@@ -46,14 +46,14 @@ fn a_missing_kubeconfig_or_context_is_named() {
     assert_eq!(
         error,
         "kubectl-nodegate: no credentials for the API server: not in a pod (no KUBERNETES_SERVICE_HOST and _PORT), and \
-         /nonexistent/.kube/config does not exist, or has no cluster; set KUBECONFIG, or give --kubeconfig\n"
+         /nonexistent/.kube/config does not exist; set KUBECONFIG, or give --kubeconfig\n"
     );
     let lab = Lab::new([("a", says(&ready("a")))]);
     let at = format!("the kubeconfig {}", lab.kubeconfig().display());
     let other = lab.run(&["--context=other"]);
     assert_eq!(
         other.err,
-        format!("kubectl-nodegate: {at} has no context \"other\"; it has sim\n"),
+        format!("kubectl-nodegate: --context \"other\": {at} has no such context; it has sim\n"),
         "{other:#?}"
     );
 }
@@ -72,10 +72,19 @@ fn mistakes_in_a_kubeconfig_are_named() {
     let exec =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: absent, interactiveMode: Never}}";
     for (text, said) in [
-        (String::new(), "no credentials for the API server: not in a pod"),
-        (text("", closed, token), "FILE has no current-context: give --context; it has prod\n"),
-        (text("current-context: gone,", closed, token), "FILE has no context \"gone\"; it has prod\n"),
-        ("x: [".to_owned(), "unusable kubeconfig \"FILE\": it is not YAML: line 1 column 4"),
+        (
+            String::new(),
+            "_PORT), and --kubeconfig FILE has no cluster; set KUBECONFIG, or give --kubeconfig\n",
+        ),
+        (
+            text("", closed, token),
+            "FILE has no current-context: set it with kubectl config use-context; it has prod\n",
+        ),
+        (
+            text("current-context: gone,", closed, token),
+            "current-context \"gone\": the kubeconfig FILE has no such context; it has prod\n",
+        ),
+        ("x: [".to_owned(), "--kubeconfig \"FILE\": it is not YAML: line 1 column 4"),
         (
             text(current, "ftp://127.0.0.1:1", token),
             "the kubeconfig FILE, cluster \"c\": server \"ftp://127.0.0.1:1\" is no URL such as https://10.0.0.1:6443\n",
@@ -87,11 +96,11 @@ fn mistakes_in_a_kubeconfig_are_named() {
         (text(current, closed, "{token: 12}"), "FILE, user \"u\": token is a number, and takes text\n"),
         (
             text(current, closed, token),
-            "can't list Nodes: context prod, server https://127.0.0.1:1: Connection refused; each agent answers",
+            "can't list Nodes: the kubeconfig FILE, cluster \"c\": server https://127.0.0.1:1: Connection refused; is this",
         ),
         (
             text(current, closed, exec),
-            "can't use the credentials for https://127.0.0.1:1: credential plugin absent: there is no such program",
+            "the kubeconfig FILE, user \"u\": exec: credential plugin absent: there is no such program",
         ),
         (text(current, closed, "{tokenFile: /absent/token}"), "/absent/token"),
     ] {
@@ -103,7 +112,7 @@ fn mistakes_in_a_kubeconfig_are_named() {
         assert!(!error.contains('\u{fffd}'), "{error}");
     }
     let absent = refused(&["--kubeconfig=/absent/kubeconfig"]);
-    assert!(absent.contains("unusable kubeconfig \"/absent/kubeconfig\": No such file"), "{absent}");
+    assert!(absent.contains("--kubeconfig \"/absent/kubeconfig\": No such file"), "{absent}");
 }
 
 /// A word that is no command is taken for a node's name.

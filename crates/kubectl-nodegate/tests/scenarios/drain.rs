@@ -169,7 +169,7 @@ fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
     let absent = lab.run(&["drain", "worker-9"]);
     assert_eq!(
         (absent.code, absent.err.as_str()),
-        (Some(3), "kubectl-nodegate: the cluster has no Node worker-9\n")
+        (Some(3), "kubectl-nodegate: the cluster has no Node worker-9; kubectl get nodes lists them\n")
     );
 }
 

@@ -80,7 +80,7 @@ fn a_drain_selects_nodes_by_labels() {
     let none = noted.lab.run(&["drain", "-l", "pool=core"]);
     assert_eq!(
         none.err,
-        "kubectl-nodegate: --selector \"pool=core\": the cluster has no Node with these labels\n"
+        "kubectl-nodegate: --selector \"pool=core\": the cluster has no Node with these labels; kubectl get nodes --show-labels lists them\n"
     );
 }
 

@@ -60,21 +60,22 @@ impl OwnCheck {
     /// Parses `<name>=<url>`, named `http:<name>` in requests. The error says what is accepted.
     pub fn http(text: &str) -> Result<Self, String> {
         let target = |url: &str| http_url(url).map(|url| Target::Http(url, None));
-        Self::parse("http", text, "nginx=http://127.0.0.1:10254/healthz", target)
+        Self::parse("http", text, "<name>=<url>, e.g. nginx=http://127.0.0.1:10254/healthz", target)
     }
 
     /// Parses `<name>=<host>:<port>`, named `tcp:<name>` in requests. The error says what is accepted.
     pub fn tcp(text: &str) -> Result<Self, String> {
-        Self::parse("tcp", text, "db=127.0.0.1:5432", |address| address.parse().map(Target::Tcp))
+        let target = |address: &str| address.parse().map(Target::Tcp);
+        Self::parse("tcp", text, "<name>=<host>:<port>, e.g. db=127.0.0.1:5432", target)
     }
 
     fn parse(
         kind: &str,
         text: &str,
-        example: &str,
+        takes: &str,
         target: impl Fn(&str) -> Result<Target, &'static str>,
     ) -> Result<Self, String> {
-        let parts = text.split_once('=').ok_or(format!("takes <name>=<target>, e.g. {example}"))?;
+        let parts = text.split_once('=').ok_or(format!("takes {takes}"))?;
         let (name, value) = (parts.0.trim(), parts.1.trim());
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(allowed) {
@@ -82,7 +83,8 @@ impl OwnCheck {
                 "takes a name of letters, digits, '-', '_' and '.', at most {MAX_NAME}, before the \"=\""
             ));
         }
-        Ok(Self { name: format!("{kind}:{name}"), target: target(value)? })
+        let target = target(value).map_err(|why| format!("takes {takes}; behind the \"=\", it {why}"))?;
+        Ok(Self { name: format!("{kind}:{name}"), target })
     }
 
     /// Returns its keys besides its timing.
@@ -114,12 +116,15 @@ mod tests {
     #[test]
     fn mistakes_say_what_is_taken() {
         let refused = |text: &str| OwnCheck::http(text).unwrap_err();
-        assert_eq!(refused("nginx"), "takes <name>=<target>, e.g. nginx=http://127.0.0.1:10254/healthz");
-        assert_eq!(refused("b="), "takes a URL like http://127.0.0.1:8080/healthz");
+        let takes = "takes <name>=<url>, e.g. nginx=http://127.0.0.1:10254/healthz";
+        assert_eq!(refused("nginx"), takes);
+        let behind = "; behind the \"=\", it takes a URL like http://127.0.0.1:8080/healthz";
+        assert_eq!(refused("b="), format!("{takes}{behind}"));
         assert!(refused("b=https://a/").contains("no TLS"));
         for name in ["", "a,b", "a&b", "a:b", "a b", "ä", "a%20", "a\"", &"a".repeat(64)] {
             assert!(refused(&format!("{name}=http://a/")).starts_with("takes a name of letters"), "{name}");
         }
-        assert!(OwnCheck::tcp("db=5432").unwrap_err().starts_with("takes a host and a port"));
+        let refused = OwnCheck::tcp("db=5432").unwrap_err();
+        assert!(refused.starts_with("takes <name>=<host>:<port>, e.g. db=127.0.0.1:5432"), "{refused}");
     }
 }

@@ -1,6 +1,7 @@
 //! A file that is replaced as a whole or not at all.
 
 use crate::failure::Failure;
+use nodegate_program::os_words;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,7 +13,7 @@ use tokio::task::block_in_place;
 const MAX_BYTES: u64 = 256 << 20;
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure::new("write", format!("can't {what} {}: {error}", path.display()))
+    move |error| Failure::new("write", format!("can't {what} {}: {}", path.display(), os_words(&error)))
 }
 
 #[derive(Clone, Debug)]

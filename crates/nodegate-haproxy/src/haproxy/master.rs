@@ -221,7 +221,8 @@ pub(crate) async fn check(haproxy: &Path, file: &Path) -> Result<(), Failure> {
 async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let cannot_run = |error: io::Error| {
-        format!("can't run --haproxy (NODEGATE_HAPROXY_BINARY) {name:?}: {}", os_words(&error))
+        let (flag, why) = ("--haproxy (NODEGATE_HAPROXY_BINARY)", os_words(&error));
+        format!("can't run {flag} {name:?}: {why}; install HAProxy, or name its program")
     };
     let refuses = |why: String| format!("haproxy -c refuses the new configuration: {why}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);

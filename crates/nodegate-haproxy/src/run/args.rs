@@ -82,7 +82,10 @@ impl Args {
         }
         for (at, forward) in policy.forward.iter().enumerate() {
             if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
-                wrong.setting("forward", format_args!("has two of the name {}", forward.name));
+                wrong.setting(
+                    "forward",
+                    format_args!("has two of the name {}; give each its own", forward.name),
+                );
             }
         }
         self
@@ -99,6 +102,6 @@ fn usable(path: &Path) -> Result<(), &'static str> {
     if !path.to_string_lossy().chars().all(plain) || path.file_name().is_none() {
         return Err("takes the path of a file, of letters, digits and / . _ - + : @");
     }
-    let is_there = path.parent().is_some_and(Path::is_dir);
-    is_there.then_some(()).ok_or("takes a file in a directory that exists; make it, or name another one")
+    let is_there = path.parent().is_some_and(Path::is_dir) && !path.is_dir();
+    is_there.then_some(()).ok_or("takes a file, not a directory, in a directory that exists")
 }

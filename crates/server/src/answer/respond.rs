@@ -18,11 +18,10 @@ use nodegate_readiness::{Moment, Verdict};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
-const METHODS: &str = "method not allowed; use GET, HEAD or OPTIONS\n";
-const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
-/// The text of a 404 on a port whose [`Route::is_large`] routes are elsewhere.
-const NOT_FOUND_HERE: &str =
-    "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait\n";
+const PATHS: &str =
+    "/health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /";
+/// The paths on a port whose [`Route::is_large`] routes are elsewhere.
+const PATHS_HERE: &str = "/health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait";
 
 /// The port that a request came by.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +109,8 @@ impl App {
             _ => {
                 head.allow();
                 record_stray(&method, &uri, StatusCode::METHOD_NOT_ALLOWED);
-                return (head.text(StatusCode::METHOD_NOT_ALLOWED, METHODS), None);
+                let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
+                return (head.text(StatusCode::METHOD_NOT_ALLOWED, text), None);
             }
         }
         let query = uri.query().unwrap_or_default();
@@ -141,7 +141,8 @@ impl App {
             Route::Ready => return (self.ready(head), None),
             Route::Other => {
                 record_stray(&method, &uri, StatusCode::NOT_FOUND);
-                let text = if metrics_moved_to.is_some() { NOT_FOUND_HERE } else { NOT_FOUND };
+                let paths = if metrics_moved_to.is_some() { PATHS_HERE } else { PATHS };
+                let text = format!("{:.100}: not found; try {paths}\n", uri.path());
                 return (head.text(StatusCode::NOT_FOUND, text), None);
             }
         };
