@@ -41,7 +41,7 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
         ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
         ("--on-unknown", "NODEGATE_ON_UNKNOWN", "ready", "takes local or not-ready"),
-        ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 1day"),
+        ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 24h"),
         ("--not-ready-after", "NODEGATE_NOT_READY_AFTER", "6m", "0s to 5m"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "condition:Ready=False", "<Type>[=<status>] (any but Ready)"),
         ("--max-drained", "NODEGATE_MAX_DRAINED", "0%", "1% to 100%"),

@@ -10,6 +10,7 @@ use http::StatusCode;
 use hyper_util::client::legacy;
 use kube::core::Status;
 use kube::runtime::watcher;
+use nodegate_kubeconfig::is_anonymous;
 use nodegate_program::{last_cause, with_causes};
 use serde::Serialize;
 use std::error::Error as StdError;
@@ -61,10 +62,11 @@ impl fmt::Display for FailureReason {
 }
 
 impl FailureReason {
-    fn of_status(code: u16) -> Self {
-        match code {
+    fn of_status(status: &Status) -> Self {
+        match status.code {
             400 => Self::BadRequest,
             401 => Self::Unauthorized,
+            403 if is_anonymous(&status.message) => Self::Unauthorized,
             403 => Self::Forbidden,
             410 => Self::Expired,
             429 => Self::Throttled,
@@ -76,14 +78,14 @@ impl FailureReason {
     /// Returns the reason of a watcher's error.
     pub fn of(error: &watcher::Error) -> Self {
         let client = match error {
-            watcher::Error::WatchError(status) => return Self::of_status(status.code),
+            watcher::Error::WatchError(status) => return Self::of_status(status),
             watcher::Error::NoResourceVersion => return Self::Malformed,
             watcher::Error::InitialListFailed(error)
             | watcher::Error::WatchStartFailed(error)
             | watcher::Error::WatchFailed(error) => error,
         };
         match client {
-            kube::Error::Api(status) => Self::of_status(status.code),
+            kube::Error::Api(status) => Self::of_status(status),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Malformed,
             other => match find::<Unanswered>(other) {
                 Some(Unanswered::Timeout(_)) => Self::Timeout,
@@ -139,10 +141,9 @@ pub(crate) fn refusal(status: &Status) -> String {
     let code = code.map_or_else(|_| status.code.to_string(), |code| code.to_string());
     match status.message.trim() {
         message if status.reason == foreign_answer::REASON => message.to_owned(),
-        _ if status.code == 401 => {
-            let refused =
-                found().map_or("the API server refuses the credentials".to_owned(), |it| it.refused());
-            format!("{code}: {refused}")
+        message if matches!(status.code, 401 | 403) => {
+            let refused = found().ok().and_then(|found| found.refused(status.code, message));
+            format!("{code}: {}", refused.as_deref().unwrap_or(message))
         }
         "" => code,
         message if code.ends_with(message) => code,
@@ -182,6 +183,6 @@ mod tests {
         let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
         assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
         let refused = status(401, "Unauthorized");
-        assert!(refused.starts_with("401 Unauthorized: the API server refuses the credentials"), "{refused}");
+        assert!(refused.starts_with("401 Unauthorized: "), "{refused}");
     }
 }

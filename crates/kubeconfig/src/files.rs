@@ -61,7 +61,10 @@ impl Files {
     fn contexts(&self) -> String {
         let contexts = self.0.iter().filter_map(|file| file.root.get("contexts")?.as_array()).flatten();
         let names: Vec<&str> = contexts.filter_map(|context| context.get("name")?.as_str()).collect();
-        if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
+        if names.is_empty() {
+            return "; it has no contexts: kubectl config set-context makes one".to_owned();
+        }
+        format!("; it has {}", names.join(", "))
     }
 
     /// Returns what the first file with such an entry says, whole, and the directory of that file.

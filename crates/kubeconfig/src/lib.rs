@@ -37,11 +37,20 @@ impl Found {
         format!("{}: {why}", self.user)
     }
 
-    /// Returns the error of credentials that the API server does not accept.
+    /// Returns the error of credentials that the API server does not accept, if its answer means that: 401, or 403 for
+    /// a request without any.
     #[must_use]
-    pub fn refused(&self) -> String {
+    pub fn refused(&self, code: u16, message: &str) -> Option<String> {
         let user = &self.user;
-        format!("the API server refuses the credentials of {user}: renew them, or give those of this cluster")
+        match code {
+            401 => Some(format!(
+                "the API server refuses the credentials of {user}: renew them, or give those of this cluster"
+            )),
+            403 if is_anonymous(message) => Some(self.unusable(
+                "the API server gets no credentials; give it a token, tokenFile, client-certificate or exec",
+            )),
+            _ => None,
+        }
     }
 
     /// Returns the error of an API server that can't be reached.
@@ -50,6 +59,12 @@ impl Found {
         let (cluster, server) = (&self.cluster, server.trim_end_matches('/'));
         format!("{cluster}: server {server}: {why}; is this the API server's URL, and does it run?")
     }
+}
+
+/// Returns true if the message of a 403 is about a request without credentials.
+#[must_use]
+pub fn is_anonymous(message: &str) -> bool {
+    message.contains("\"system:anonymous\"")
 }
 
 /// Finds a cluster in this file, else in the files of `KUBECONFIG`, else in `~/.kube/config`; by this context,

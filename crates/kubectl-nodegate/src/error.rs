@@ -44,7 +44,9 @@ impl Error {
     pub(crate) fn of_request(what: &str, cluster: &str, found: &Found, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Service(_) => found.unreachable(explained(error)),
-            kube::Error::Api(status) if status.code == 401 => format!("{cluster}: {}", found.refused()),
+            kube::Error::Api(status) => found
+                .refused(status.code, &status.message)
+                .map_or_else(|| explained(error), |refused| format!("{cluster}: {refused}")),
             error => explained(error),
         };
         let rejected = match error {

@@ -33,7 +33,7 @@ fn one_line(error: &clap::Error, command: &Command) -> String {
     let text = error.to_string();
     let end = match error.kind() {
         ErrorKind::UnknownArgument if !text.contains("a similar argument exists") => {
-            "; --help lists all".to_owned()
+            "; leave it out: --help lists all".to_owned()
         }
         ErrorKind::MissingRequiredArgument => {
             let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
@@ -235,7 +235,7 @@ mod tests {
             ("--wat=1s", "unexpected argument '--wat' found; tip: a similar argument exists: '--wait'"),
             ("--wait", "a value is required for '--wait <WAIT>' but none was supplied"),
             ("serve", "unrecognized subcommand 'serve'; the commands: ask, take"),
-            ("--bogus", "unexpected argument '--bogus' found; --help lists all"),
+            ("--bogus", "unexpected argument '--bogus' found; leave it out: --help lists all"),
         ] {
             let words = ["program", words].map(OsString::from);
             let error = parse::<Args>(&Args::command(), words.into_iter(), 2).err().unwrap();

@@ -13,8 +13,8 @@ pub fn duration(
     move |text| {
         let parse = |text: &str| humantime::parse_duration(text).ok().filter(|found| bounds.contains(found));
         parse(text).ok_or_else(|| {
-            let [least, most] =
-                [bounds.start(), bounds.end()].map(|bound| humantime::format_duration(*bound));
+            let [least, most] = [bounds.start(), bounds.end()]
+                .map(|bound| humantime::format_duration(*bound).to_string().replace("1day", "24h"));
             let takes = format!("takes a duration from {least} to {most}");
             if text.bytes().all(|byte| byte.is_ascii_digit()) && parse(&format!("{text}s")).is_some() {
                 return format!("has no unit: write {text}s; {takes}");
