@@ -77,8 +77,8 @@ haproxy-test: ## Every promise of nodegate-haproxy, with figures (HAPROXY="2.6 n
 	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
 	@failed=""; for version in $(or $(HAPROXY),system); do \
 	  first=""; [[ $$version == system ]] || first="$$(hack/install haproxy-$$version):"; \
-	  PATH="$$first$$PATH" NODEGATE_PROGRAMS="$(built)/quick" \
-	    $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture --test-threads=1 \
+	  PATH="$$first$$PATH" NODEGATE_PROGRAMS="$(built)/quick" HAPROXY_ROUNDS=many \
+	    $(play) -p nodegate-haproxy --test haproxy -- --nocapture --test-threads=1 \
       --skip packages:: --skip ansible:: || failed+=" $$version"; \
 	done; [[ -z $$failed ]] || { echo "make haproxy-test: failed with$$failed" >&2; exit 1; }
 

@@ -1,6 +1,6 @@
 //! An address in a Service's status that belongs to a node: a kube-proxy on that node must leave it to HAProxy.
 
-use nodegate_testbed::haproxy::Haproxy;
+use nodegate_testbed::haproxy::{Haproxy, ask};
 use nodegate_testbed::http;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::{Program, StoppedProcess};
@@ -11,9 +11,7 @@ use nodegate_testbed::watching::seen;
 use serde_json::{Value, json};
 use std::env;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr};
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The address of the balancer's node, between it and the client.
@@ -78,12 +76,8 @@ impl Balancer {
 
     /// Returns the number of connections that HAProxy has taken for the Service.
     fn connections(&self) -> Option<u64> {
-        let mut stream = UnixStream::connect(&self.master).ok()?;
         let frontend = format!("nodegate_default_published_{PORT}_frontend");
-        stream.write_all(format!("@1 show stat {frontend} 1 -1\n").as_bytes()).ok()?;
-        stream.shutdown(Shutdown::Write).ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
+        let text = ask(&self.master, &format!("@1 show stat {frontend} 1 -1"), DEADLINE)?;
         let row = text.lines().find(|line| line.starts_with(&frontend))?;
         // The column stot.
         row.split(',').nth(7)?.parse().ok()

@@ -10,7 +10,7 @@ use listening::{Listening, SERVICE};
 use nodegate_testbed::agent::run;
 use nodegate_testbed::{Cluster, NODE, http, programs, until};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,10 +63,7 @@ impl Drop for Balancer {
 /// Sends one probe from this address.
 fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
     let connect = || -> std::io::Result<String> {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-        socket.bind(&SocketAddr::new(from.into(), 0).into())?;
-        socket.connect(&address.into())?;
-        let mut stream = TcpStream::from(socket);
+        let mut stream = http::connect_from(from, address, http::TIMEOUT)?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;

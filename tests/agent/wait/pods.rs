@@ -3,8 +3,7 @@
 use nodegate_local_checks::PodRoutes;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::network::node_network::NodeNetwork;
-use nodegate_testbed::{Cluster, NODE};
-use socket2::{Domain, Socket, Type};
+use nodegate_testbed::{Cluster, NODE, http};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -26,12 +25,11 @@ ip tuntap add eth9 mode tap; ip addr add 10.91.0.2/24 dev eth9; ip link set eth9
 
 /// Sends a hook from this pod, or from the node's own address.
 fn hook(from: Option<u8>, agent: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    if let Some(pod) = from {
-        socket.bind(&SocketAddr::from((Ipv4Addr::new(10, 66, 0, pod), 0)).into()).unwrap();
-    }
-    socket.connect(&agent.into()).unwrap();
-    let mut stream = TcpStream::from(socket);
+    let connected = match from {
+        Some(pod) => http::connect_from(Ipv4Addr::new(10, 66, 0, pod), agent, http::TIMEOUT),
+        None => http::connect(agent),
+    };
+    let mut stream = connected.unwrap();
     stream.write_all(b"GET /wait?timeout=4 HTTP/1.0\r\n\r\n").unwrap();
     stream
 }

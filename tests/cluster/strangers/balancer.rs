@@ -1,9 +1,8 @@
 //! A load balancer that probes five times a second, on a new connection each time and as often on a kept one, and the
 //! kubelet, which asks the program for its own health.
 
-use nodegate_testbed::http::read_answer;
+use nodegate_testbed::http::{connect_from, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use socket2::{Domain, Socket, Type};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -31,16 +30,19 @@ impl Balancer {
     /// Starts a balancer at this address that requests `path`, or an agent-check if that is empty.
     pub(crate) fn start(from: IpAddr, to: SocketAddr, path: &'static str, kubelet: SocketAddr) -> Self {
         let new = move |from, path: &'static str| {
-            move |to| saw(connect(from, to).and_then(|mut stream| ask(&mut stream, path, "close")))
+            move |to| {
+                saw(connect_from(from, to, TIMEOUT).and_then(|mut stream| ask(&mut stream, path, "close")))
+            }
         };
         let connection = Arc::new(Mutex::new(None));
         let on_the_kept = move |to| {
             let mut kept = connection.lock().unwrap();
-            let answered = kept.take().map_or_else(|| connect(from, to), Ok).and_then(|mut stream| {
-                let status = ask(&mut stream, path, "keep-alive")?;
-                *kept = Some(stream).filter(|_| !path.is_empty());
-                Ok(status)
-            });
+            let answered =
+                kept.take().map_or_else(|| connect_from(from, to, TIMEOUT), Ok).and_then(|mut stream| {
+                    let status = ask(&mut stream, path, "keep-alive")?;
+                    *kept = Some(stream).filter(|_| !path.is_empty());
+                    Ok(status)
+                });
             saw(answered)
         };
         let start = |ask| Prober::start(to, ask, PROBES_A_SECOND, 1);
@@ -68,15 +70,6 @@ impl Seen {
     pub(crate) fn slowest(&self) -> Duration {
         self.slowest.into_iter().max().unwrap_or_default()
     }
-}
-
-fn connect(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-    socket.bind(&SocketAddr::new(from, 0).into())?;
-    socket.connect_timeout(&to.into(), TIMEOUT)?;
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    Ok(stream)
 }
 
 fn saw(answered: io::Result<u16>) -> Saw {

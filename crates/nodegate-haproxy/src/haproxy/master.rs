@@ -119,8 +119,7 @@ impl Master {
         Ok(answer.starts_with("1\n#"))
     }
 
-    /// Reloads, after any other reload, and waits until the newest worker proves the configuration with this
-    /// hash.
+    /// Reloads, after any other reload, and waits until the newest worker proves the configuration with this hash.
     pub(crate) async fn reload(&self, hash: &str) -> Result<(), Failure> {
         let before = self.processes().await?;
         let reloaded = async {
@@ -213,8 +212,7 @@ async fn talk(stream: &mut UnixStream, lines: &str) -> io::Result<String> {
 pub(crate) async fn check(haproxy: &Path, file: &Path) -> Result<(), Failure> {
     let mut command = Command::new(haproxy);
     command.arg("-c").arg("-f").arg(file);
-    let ended = run(command, CHECK).await;
-    ended.map_err(|why| Failure::new("check", why))
+    run(command, CHECK).await.map_err(|why| Failure::new("check", why))
 }
 
 /// Runs HAProxy, and kills it if it takes too long. The error says what it printed.
@@ -296,8 +294,8 @@ mod tests {
     fn the_first_alerts_are_the_message_in_one_line() {
         for (said, message) in [
             (
-                "[WARNING] (1) : x\n[ALERT]    (12) : config : parsing [f:1]: no\n[ALERT] (12) : b\n",
-                "config : parsing [f:1]: no; b; x",
+                "[WARNING] (1) : x\n[ALERT]    (12) : config : [f:1]: no\n[ALERT] (12) : b\n",
+                "config : [f:1]: no; b; x",
             ),
             ("no\x1b[31m such\nfile\n", "no\u{fffd}[31m such; file"),
         ] {

@@ -20,10 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The range of `--reload-interval`.
 const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(10);
-/// How long the ports of a HAProxy that has ended count as its own: its workers may end later, or it
-/// restarts.
+/// How long the ports of a HAProxy that has ended count as its own: its workers may end later, or it restarts.
 const ENDING: Duration = Duration::from_secs(10);
 /// The time after which HAProxy gets a file again that it has refused. Each reload, a refused one included, counts for
 /// `mworker-max-reloads`.

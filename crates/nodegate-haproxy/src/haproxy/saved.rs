@@ -59,16 +59,14 @@ impl Saved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::tests::service_of;
 
     #[test]
     fn the_next_run_knows_what_haproxy_runs() {
         let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("haproxy.cfg");
-        let file = directory.path().join("haproxy.cfg.applied");
-        let load = || Saved::load(&config);
-        let service = ObservedService { name: "web".to_owned(), ..ObservedService::default() };
-        let mut facts = Facts::of([], [service]);
-        let mut saved = load();
+        let load = || Saved::load(&directory.path().join("haproxy.cfg"));
+        let (mut facts, mut saved) = (Facts::of([], [service_of("web", 80)]), load());
+        let file = saved.file.path.clone();
         assert_eq!((&saved.facts, &saved.hash), (&Facts::default(), &None));
         saved.save("h", &facts);
         assert_eq!((load().facts, load().hash.as_deref()), (facts.clone(), Some("h")));

@@ -57,9 +57,8 @@ impl States {
         self.0.get(backend).into_iter().flatten().map(move |(server, columns)| (server, is_up(columns)))
     }
 
-    /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new
-    /// addresses, ports and weights. If HAProxy could be asked, a server that it does not have is down until
-    /// its first check.
+    /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new addresses,
+    /// ports and weights. If HAProxy could be asked, a server that it does not have is down until its first check.
     pub(crate) fn compose(&self, desired: &Desired) -> String {
         let mut text = EMPTY_STATES.to_owned();
         for (index, backend) in desired.backends.values().enumerate().filter(|(_, b)| b.own_check().is_some())
@@ -176,12 +175,12 @@ mod tests {
         #3 local 9 n4 127.0.0.4 2 8 1 1 46 15 3 4 6 18 0 0 - 30000 - 0 19001 - - 1\n";
 
     fn desired() -> Desired {
-        let server = |name: &str, byte, weight| PlannedServer {
-            name: name.to_owned(),
+        let server = |(byte, weight)| PlannedServer {
+            name: format!("n{byte}"),
             address: [127, 0, 0, byte].into(),
             weight,
         };
-        let servers = Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]);
+        let servers = Arc::new([(1, 0), (2, 7), (3, 100)].map(server).to_vec());
         let (name, health) = ("local".to_owned(), Health::Own(Check { port: Some(1), path: None }));
         let backend =
             Backend { name, comment: "", is_sticky: false, health, node_port: Some(31_000), servers };
@@ -204,15 +203,11 @@ mod tests {
             "900000001 local 3 n3 127.0.0.3 0 0 100 100 0 1 0 1 6 0 1 0 - 31000 -",
         ];
         assert_eq!(lines(DUMP), expected);
-        assert_eq!(
-            lines(&DUMP.replace("127.0.0.1", "127.9.9.9"))[0],
-            "900000001 local 1 n1 127.0.0.1 0 0 0 0 0 1 0 1 6 0 1 0 - 31000 -"
-        );
+        let moved = lines(&DUMP.replace("127.0.0.1", "127.9.9.9")).swap_remove(0);
+        assert_eq!(moved, "900000001 local 1 n1 127.0.0.1 0 0 0 0 0 1 0 1 6 0 1 0 - 31000 -");
         assert_eq!(lines(""), Vec::<String>::new(), "a first start");
-        assert_eq!(
-            States::parse(DUMP).of("local").collect::<Vec<_>>(),
-            [(&"n1".to_owned(), true), (&"n2".to_owned(), false)]
-        );
+        let servers = States::parse(DUMP);
+        assert!(servers.of("local").eq([(&"n1".to_owned(), true), (&"n2".to_owned(), false)]));
     }
 
     #[test]
@@ -232,14 +227,14 @@ mod tests {
     fn the_result_of_a_failing_check_is_found_and_explained() {
         let stat =
             "# pxname,svname,status,check_status,check_code,x\na,n1,DOWN,L4CON,,\n\nb,n1,DOWN,L7STS,404,\n";
-        let of = |path: &str, backend| {
-            explain(&Check { port: Some(1), path: Some(path.to_owned()) }, &result(stat, backend))
-        };
-        assert_eq!(of("/healthz", "a"), "no server passes its check (/healthz: L4CON)");
-        assert!(
-            of("/services/shop/web?drain=503", "b")
-                .ends_with("L7STS 404); the agents do not watch it: they need --watch-service shop/web")
-        );
-        assert!(of("/services/shop/web?drain=503", "c").ends_with("no result yet)"));
+        let asked = "/services/shop/web?drain=503";
+        for (path, backend, says) in [
+            ("/healthz", "a", "no server passes its check (/healthz: L4CON)"),
+            (asked, "b", "L7STS 404); the agents do not watch it: they need --watch-service shop/web"),
+            (asked, "c", "no result yet)"),
+        ] {
+            let check = Check { port: Some(1), path: Some(path.to_owned()) };
+            assert!(explain(&check, &result(stat, backend)).ends_with(says), "{says}");
+        }
     }
 }

@@ -38,8 +38,7 @@ pub(crate) fn of(backend: &Backend, servers: &Servers, pool: &str) -> Vec<Backen
     if backend.check().is_some() {
         add(checked("last_resort", names::PASSING, drained), own_port, DRAINED, &servers.all);
     }
-    // With the policy Local, a node without an endpoint would drop the traffic: any node is no better than
-    // none.
+    // With the policy Local, a node without an endpoint would drop the traffic: any node is no better than none.
     let path = backend.own_check().and_then(|check| check.path.as_ref());
     if path.is_none_or(|path| path.starts_with("/health?")) {
         add((shared("any_node"), Health::Unchecked), None, ANY, &servers.any);

@@ -89,8 +89,8 @@ pub(crate) fn keep_cordoned(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::observed::{Cordon, ObservedService};
-    use crate::plan::tests::node_of;
+    use crate::plan::observed::Cordon;
+    use crate::plan::tests::{node_of, service_of};
     use nodegate_readiness::{EXCLUDE_LABEL, Verdict};
 
     /// Returns what is accepted, and what is kept, after these facts were applied, with a Forward to role=ingress.
@@ -111,8 +111,7 @@ mod tests {
     }
 
     fn services(names: &str) -> Facts {
-        let service = |name: &str| ObservedService { name: name.to_owned(), ..ObservedService::default() };
-        Facts::of([], names.split(' ').map(service))
+        Facts::of([], names.split(' ').map(|name| service_of(name, 80)))
     }
 
     #[test]
@@ -137,27 +136,21 @@ mod tests {
 
     #[test]
     fn servers_are_counted_for_each_pool() {
-        let label = |name: &str| if name < "c" { "ingress" } else { "x" };
-        let all =
-            Facts::of(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), Verdict::Ready)), []);
-        // Two of six nodes are below the limit, but they are all that the Forward has.
-        let mut fewer = all.clone();
-        fewer.nodes.retain(|name, _| name.as_str() > "b");
-        let (kept, held) = accept(50, &all, &fewer);
-        assert_eq!((kept.nodes.len(), &*held), (6, "a b"));
-        // The same for nodes that only lost their labels, or their addresses.
-        let without = |name| ObservedNode { addresses: Vec::new(), ..node(name, "ingress", Verdict::Ready) };
-        for others in [nodes("a b", Verdict::Ready), Facts::of(["a", "b"].map(without), [])] {
-            fewer.nodes.extend(others.nodes);
-            let (kept, held) = accept(50, &all, &fewer);
+        let ingress = |name| node(name, "ingress", Verdict::Ready);
+        let without_address = |name| ObservedNode { addresses: Vec::new(), ..ingress(name) };
+        let with = |some: Facts| {
+            let mut facts = nodes("c d e f", Verdict::Ready);
+            facts.nodes.extend(some.nodes);
+            facts
+        };
+        let all = with(Facts::of(["a", "b"].map(ingress), []));
+        // Two of six nodes are below the limit, but all that the Forward has: gone, or without label or address.
+        let without_label = nodes("a b", Verdict::Ready);
+        for some in [Facts::default(), without_label, Facts::of(["a", "b"].map(without_address), [])] {
+            let (kept, held) = accept(50, &all, &with(some));
             assert_eq!((&kept.nodes, &*held), (&all.nodes, "a b"));
         }
-        // Other nodes have replaced them.
-        let mut replaced = all.clone();
-        replaced.nodes.retain(|name, _| name.as_str() > "b");
-        replaced
-            .nodes
-            .extend(Facts::of(["x", "y"].map(|name| node(name, "ingress", Verdict::Ready)), []).nodes);
+        let replaced = with(Facts::of(["x", "y"].map(ingress), []));
         assert_eq!(accept(50, &all, &replaced), (replaced, String::new()));
     }
 
@@ -165,7 +158,7 @@ mod tests {
     fn services_that_vanish_without_a_word_are_kept() {
         let all = services("a b");
         let (facts, held) = accept(50, &all, &Facts::default());
-        assert_eq!((facts.services.len(), &*held), (2, "/a /b"));
+        assert_eq!((facts.services.len(), &*held), (2, "shop/a shop/b"));
         assert_eq!(accept(50, &all, &services("c d")), (services("c d"), String::new()));
         let accepted = keep_vanished(&all, &Facts::default(), |_| true, &PlanPolicy::default());
         assert_eq!(accepted, (Facts::default(), BTreeSet::new()));
@@ -173,15 +166,13 @@ mod tests {
 
     #[test]
     fn half_leave_in_the_order_of_their_cordons_and_none_returns() {
-        let cordoned =
+        let dates =
             [("a", None), ("b", Some(9)), ("c", Some(7)), ("d", Some(9)), ("e", Some(8)), ("f", Some(9))];
-        let mut observed = Facts::of(
-            cordoned.map(|(name, since)| {
-                let cordon = Some(Cordon { since, otherwise: None });
-                ObservedNode { cordon, ..node(name, "x", Verdict::Draining) }
-            }),
-            [],
-        );
+        let cordoned = |(name, since)| {
+            let cordon = Some(Cordon { since, otherwise: None });
+            ObservedNode { cordon, ..node(name, "x", Verdict::Draining) }
+        };
+        let mut observed = Facts::of(dates.map(cordoned), []);
         let mut labelled = node("g", "x", Verdict::Draining);
         labelled.labels = [(EXCLUDE_LABEL.to_owned(), String::new())].into();
         observed.nodes.insert("g".to_owned(), labelled.into());

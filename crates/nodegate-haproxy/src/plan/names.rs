@@ -19,8 +19,7 @@ pub(crate) fn proof(hash: &str) -> String {
     format!("nodegate_{hash}")
 }
 
-/// Returns the number of a backend, by its place in the plan: HAProxy warns of states that have another
-/// number.
+/// Returns the number of a backend, by its place in the plan: HAProxy warns of states that have another number.
 pub(crate) fn id(index: usize) -> usize {
     900_000_001 + index
 }

@@ -31,7 +31,6 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The facts of a Node that matter for HAProxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ObservedNode {
@@ -52,7 +51,6 @@ pub(crate) struct ObservedNode {
 }
 
 impl ObservedNode {
-    /// Returns true if the node has the exclusion label.
     pub(crate) fn is_labelled(&self) -> bool {
         self.labels.contains_key(EXCLUDE_LABEL)
     }
@@ -89,7 +87,6 @@ impl ObservedNode {
     }
 }
 
-/// A port of a Service that every node listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortFacts {
     pub(crate) port: u16,
@@ -123,7 +120,6 @@ pub(crate) struct ObservedService {
     pub(crate) health_port: Option<u16>,
     /// True if its annotation asks that the agents check it.
     pub(crate) asks_agents: bool,
-    /// Its address families, the first one first.
     pub(crate) families: Vec<Family>,
     pub(crate) ports: Vec<PortFacts>,
     /// Its status, on which no plan depends.

@@ -262,8 +262,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the health of a Service whose traffic stays on the node: kube-proxy or the agents know the
-    /// endpoints.
+    /// Returns the health of a Service whose traffic stays on the node: kube-proxy or the agents know the endpoints.
     fn local_health(&mut self, service: &ObservedService) -> Result<Health, Refusal> {
         let asks = service.asks_agents;
         if asks && self.asked_of_agents < MAX_AGENT_SERVICES {
@@ -348,23 +347,22 @@ mod tests {
 
     #[test]
     fn type_class_and_annotation_decide() {
-        let (none, ours) = (PlanPolicy::default(), Some("example.com/haproxy".to_owned()));
-        let ours = PlanPolicy { load_balancer_class: ours, ..PlanPolicy::default() };
-        for (publish, load_balancer, class, policy, published) in [
-            (None, true, None, &none, true),
-            (None, false, None, &none, false),
-            (Some(true), false, None, &none, true),
-            (Some(false), true, None, &none, false),
-            (None, true, Some("other"), &none, false),
-            (None, true, Some("other"), &ours, false),
-            (None, true, None, &ours, false),
-            (None, true, Some("example.com/haproxy"), &ours, true),
+        for (publish, load_balancer, class, without_class, with_class) in [
+            (None, true, None, true, false),
+            (None, false, None, false, false),
+            (None, true, Some("other"), false, false),
+            (None, true, Some("ours"), false, true),
+            (Some(false), true, None, false, false),
             // A Service of type NodePort can't have a class.
-            (Some(true), false, None, &ours, true),
+            (Some(true), false, None, true, true),
         ] {
             let class = class.map(str::to_owned);
             let service = ObservedService { load_balancer, class, publish, ..ObservedService::default() };
-            assert_eq!(ensure_selected(&service, policy).is_ok(), published, "{service:?}");
+            let published = [None, Some("ours".to_owned())].map(|load_balancer_class| {
+                let policy = PlanPolicy { load_balancer_class, ..PlanPolicy::default() };
+                ensure_selected(&service, &policy).is_ok()
+            });
+            assert_eq!(published, [without_class, with_class], "{service:?}");
         }
     }
 
@@ -395,11 +393,11 @@ mod tests {
             (Some("web\nbind :22"), None),
         ] {
             let ips = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
-            let service =
-                ObservedService { address: address.map(str::to_owned), ..ObservedService::default() };
-            assert_eq!(addresses(&service, &policy).ok(), expected.map(ips), "{address:?}");
-            let everywhere = addresses(&service, &PlanPolicy::default()).ok();
-            assert_eq!(everywhere, Some(ips(&["::"])), "without --bind it does not count");
+            let address = address.map(str::to_owned);
+            let service = ObservedService { address, ..ObservedService::default() };
+            assert_eq!(addresses(&service, &policy).ok(), expected.map(ips), "{:?}", service.address);
+            let everywhere = addresses(&service, &PlanPolicy::default());
+            assert_eq!(everywhere, Ok(ips(&["::"])), "without --bind it does not count");
         }
     }
 }

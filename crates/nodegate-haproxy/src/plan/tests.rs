@@ -8,10 +8,12 @@ use crate::plan::policy::{CheckKind, CheckPolicy, PlanPolicy};
 use crate::plan::render::{EMPTY_STATES, render};
 use crate::plan::template::Template;
 use nodegate_readiness::{EXCLUDE_LABEL, Verdict};
-use nodegate_testbed::programs::system;
+use nodegate_testbed::haproxy::check;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,36 +39,30 @@ fn node() -> impl Strategy<Value = ObservedNode> {
     let address = any::<(bool, u32, u128)>().prop_map(|(v4, low, high)| -> IpAddr {
         if v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(high.to_be_bytes()) }
     });
-    let addresses = proptest::collection::vec((kind, address), 0..4);
-    (word(), state, proptest::option::of(value()), addresses).prop_map(|(name, state, chosen, addresses)| {
+    let addresses = vec((kind, address), 0..4);
+    (word(), state, option::of(value()), addresses).prop_map(|(name, state, chosen, addresses)| {
         ObservedNode { name, out: out_by(state), chosen, addresses, ..ObservedNode::default() }
     })
 }
 
 fn service() -> impl Strategy<Value = ObservedService> {
     // The API server refuses a Service that has a port of a protocol twice.
-    let ports = proptest::collection::btree_map((1_u16..100, select(vec!["TCP", "UDP"])), 0_u16..100, 0..4);
-    let ports = ports.prop_map(|ports| {
-        let facts = |((port, protocol), node_port): ((u16, &str), u16)| PortFacts {
-            port,
-            node_port,
-            protocol: protocol.to_owned(),
-        };
-        ports.into_iter().map(facts).collect::<Vec<_>>()
-    });
+    let ports = btree_map((1_u16..100, select(vec!["TCP", "UDP"])), 0_u16..100, 0..4);
     let families = select(vec![vec![], vec![Family::V4], vec![Family::V6], vec![Family::V6, Family::V4]]);
-    (
-        (word(), word(), 0_i64..5, any::<[bool; 3]>(), proptest::option::of(1_u16..9)),
-        families,
-        ports,
-        [proptest::option::of(value()), proptest::option::of(value())],
-    )
-        .prop_map(|((namespace, name, created, flags, health_port), families, ports, texts)| {
-            let ([local, sticky, asks_agents], [address, range]) = (flags, texts);
+    let texts = (word(), word(), option::of(value()), option::of(value()));
+    (texts, 0_i64..5, any::<[bool; 3]>(), option::of(1_u16..9), families, ports).prop_map(
+        |((namespace, name, address, range), created, flags, health_port, families, ports)| {
+            let [local, sticky, asks_agents] = flags;
+            let port = |((port, protocol), node_port): ((u16, &str), u16)| PortFacts {
+                port,
+                node_port,
+                protocol: protocol.to_owned(),
+            };
             ObservedService {
                 source_ranges: range.into_iter().collect(),
                 load_balancer: local,
                 publish: Some(true).filter(|_| sticky),
+                ports: ports.into_iter().map(port).collect(),
                 namespace,
                 name,
                 created,
@@ -76,35 +72,26 @@ fn service() -> impl Strategy<Value = ObservedService> {
                 health_port,
                 address,
                 families,
-                ports,
                 ..ObservedService::default()
             }
-        })
+        },
+    )
 }
 
-prop_compose! {
-    fn facts()(
-        nodes in proptest::collection::vec(node(), 0..8),
-        services in proptest::collection::vec(service(), 0..8),
-    ) -> Facts {
-        Facts::of(nodes, services)
-    }
+fn facts() -> impl Strategy<Value = Facts> {
+    (vec(node(), 0..8), vec(service(), 0..8)).prop_map(|(nodes, services)| Facts::of(nodes, services))
 }
 
 fn policy(kind: CheckKind) -> PlanPolicy {
     let forward = ["https=443:443@role=infra?node_ready", "http=80:80"].map(|text| text.parse().unwrap());
-    PlanPolicy {
-        check: CheckPolicy { kind, ..CheckPolicy::default() },
-        forward: forward.to_vec(),
-        ..PlanPolicy::default()
-    }
+    let check = CheckPolicy { kind, ..CheckPolicy::default() };
+    PlanPolicy { check, forward: forward.to_vec(), ..PlanPolicy::default() }
 }
 
 fn text(desired: &Desired) -> String {
     let timeouts = ["connect", "client", "server"].map(|name| (name.to_owned(), "5s".to_owned())).into();
-    let (bytes, _) =
-        render(&Template::default(), desired, &timeouts, Path::new("/tmp/nodegate-test/haproxy.cfg"));
-    String::from_utf8(bytes).unwrap()
+    let config = Path::new("/tmp/nodegate-test/haproxy.cfg");
+    String::from_utf8(render(&Template::default(), desired, &timeouts, config).0).unwrap()
 }
 
 const WORDS: &str = "# acl backend balance bind default_backend defaults frontend global hard-stop-after hash-type id http-check \
@@ -153,39 +140,44 @@ fn the_oldest_service_has_a_port_until_it_is_being_deleted() {
     ] {
         let services = ["a", "b", "c"].into_iter().zip(created).map(aged);
         let desired = make_plan(&Facts::of([], services), &PlanPolicy::default());
-        let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
-        assert_eq!(owners, [owner]);
+        assert!(desired.frontends.values().map(|frontend| &*frontend.about).eq([owner]));
         assert!(desired.problems.iter().any(|problem| problem.text.contains(why)), "{:?}", desired.problems);
     }
 }
 
-#[test]
-fn a_local_service_without_a_usable_check_is_not_published() {
-    for (health_port, asks_agents, published) in
-        [(None, false, 0), (None, true, 1), (Some(31_000), false, 1), (Some(31_000), true, 1)]
-    {
-        let service = ObservedService { local: true, health_port, asks_agents, ..service_of("web", 80) };
-        let desired = make_plan(&Facts::of([], [service]), &PlanPolicy::default());
-        let refused = desired.problems.iter().filter(|p| p.kind == "local-check" && p.unpublished).count();
-        assert_eq!((desired.frontends.len(), refused), (published, 1 - published), "{:?}", desired.problems);
-    }
+/// Plans one Service. Returns the number of its frontends, and its problems.
+fn plan_one(service: ObservedService) -> (usize, String) {
+    let desired = make_plan(&Facts::of([], [service]), &PlanPolicy::default());
+    let problems = desired.problems.iter().filter(|problem| problem.unpublished);
+    let problems: Vec<String> =
+        problems.map(|problem| format!("{}: {}", problem.kind, problem.text)).collect();
+    (desired.frontends.len(), problems.join("\n"))
 }
 
 #[test]
-fn a_cordon_changes_weights_and_not_the_hash() {
-    let file = |facts| {
-        let plan = make_plan(&facts, &PlanPolicy::default());
-        render(&Template::default(), &plan, &BTreeMap::new(), Path::new("/x/haproxy.cfg"))
+fn what_haproxy_cannot_forward_or_check_is_named_and_not_published() {
+    let local = |health_port, asks_agents| {
+        let service = service_of("web", 80);
+        plan_one(ObservedService { local: true, health_port, asks_agents, ..service })
     };
-    let mut facts = cluster();
-    let before = file(facts.clone());
-    Arc::make_mut(facts.nodes.get_mut("worker-1").unwrap()).out = out_by(Verdict::Draining);
-    let cordoned = file(facts.clone());
-    facts.nodes.remove("worker-3");
-    assert_eq!(
-        (cordoned.1 == before.1, cordoned.0 == before.0, file(facts).1 == before.1),
-        (true, false, false)
-    );
+    for published in [local(None, true), local(Some(31_000), false), local(Some(31_000), true)] {
+        assert_eq!(published, (1, String::new()));
+    }
+    let port = |node_port, protocol: &str| {
+        let ports = vec![PortFacts { port: 53, node_port, protocol: protocol.to_owned() }];
+        plan_one(ObservedService { ports, ..service_of("dns", 53) })
+    };
+    for ((published, why), starts, ends) in [
+        (local(None, false), "local-check: ", "--watch-service of the agents"),
+        (port(30_053, "UDP"), "protocol: ", "which HAProxy does not forward"),
+        (
+            port(0, "TCP"),
+            "node-port: ",
+            "(allocateLoadBalancerNodePorts: false), and nodes are reached by no other",
+        ),
+    ] {
+        assert!(published == 0 && why.starts_with(starts) && why.ends_with(ends), "{why}");
+    }
 }
 
 pub(crate) fn service_of(name: &str, port: u16) -> ObservedService {
@@ -206,31 +198,23 @@ pub(crate) fn node_of(name: &str, address: &str, state: Verdict, role: &str) -> 
     ObservedNode {
         name: name.to_owned(),
         out: out_by(state),
-        labels: labelled(&[("role", role)]),
+        labels: [("role".to_owned(), role.to_owned())].into(),
         addresses: vec![("InternalIP".to_owned(), address.parse().unwrap())],
         ..ObservedNode::default()
     }
 }
 
-/// Returns a node that is out by its label alone.
-fn labelled_node() -> ObservedNode {
-    let node = node_of("worker-4", "10.0.0.4", Verdict::Draining, "infra");
-    let labels = labelled(&[("role", "infra"), (EXCLUDE_LABEL, "")]);
-    ObservedNode { labels, is_out_by_label: true, ..node }
-}
-
-fn labelled(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
 fn cluster() -> Facts {
+    let mut labelled = node_of("worker-4", "10.0.0.4", Verdict::Draining, "infra");
+    labelled.labels.insert(EXCLUDE_LABEL.to_owned(), String::new());
+    labelled.is_out_by_label = true;
     let nodes = [
         node_of("worker-1", "10.0.0.1", Verdict::Ready, "infra"),
         node_of("worker-2", "10.0.0.2", Verdict::Draining, "infra"),
         // The same machine under an older name.
         node_of("old-1", "10.0.0.1", Verdict::NotReady, "infra"),
         node_of("worker-3", "fd00::3", Verdict::Ready, "app"),
-        labelled_node(),
+        labelled,
     ];
     let services = [
         service_of("web", 8080),
@@ -240,58 +224,24 @@ fn cluster() -> Facts {
             source_ranges: vec!["10.0.0.0/8".to_owned()],
             ..service_of("local", 8443)
         },
-        ObservedService {
-            local: true,
-            health_port: Some(31_001),
-            asks_agents: true,
-            ..service_of("asked", 8444)
-        },
+        ObservedService { local: true, asks_agents: true, ..service_of("asked", 8444) },
         ObservedService { sticky: true, ..service_of("app", 8081) },
     ];
     Facts::of(nodes, services)
 }
 
 #[test]
-fn two_nodes_with_one_address_are_one_server() {
-    let desired = make_plan(&cluster(), &PlanPolicy::default());
-    let names: Vec<&str> = desired.nodes.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(names, ["worker-1", "worker-2", "worker-3", "worker-4"]);
-    let problem = desired.problems.iter().find(|problem| problem.kind == "same-address").unwrap();
-    assert!(problem.about == "old-1" && problem.text.contains("worker-1"), "{problem:?}");
-}
-
-#[test]
-fn a_port_that_haproxy_cannot_forward_is_named() {
-    let mut facts = cluster();
-    for (name, node_port, protocol) in [("dns", 30_053, "UDP"), ("bare", 0, "TCP")] {
-        let mut service = service_of(name, 53);
-        (service.ports[0].node_port, service.ports[0].protocol) = (node_port, protocol.to_owned());
-        facts.services.insert(service.key(), Arc::new(service));
-    }
-    let desired = make_plan(&facts, &PlanPolicy::default());
-    let of_kind = |kind| desired.problems.iter().filter(|p| p.kind == kind && p.unpublished).count();
-    assert_eq!(["protocol", "node-port"].map(of_kind), [1, 1], "{:?}", desired.problems);
-    assert!(
-        desired.problems.iter().any(|problem| problem.text.contains("allocateLoadBalancerNodePorts: false"))
-    );
-}
-
-#[test]
 fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
-    let mut facts = cluster();
-    for index in 0..17_u16 {
-        let mut service = service_of(&format!("s{index:02}"), 9000 + index);
-        service.local = true;
-        service.health_port = Some(32_000);
-        service.created = 1;
-        service.asks_agents = true;
-        facts.services.insert(service.key(), Arc::new(service));
-    }
-    let desired = make_plan(&facts, &PlanPolicy::default());
+    let asking = |index: u16| {
+        let service = service_of(&format!("s{index:02}"), 9000 + index);
+        let (created, health_port) = (16 - i64::from(index), Some(32_000));
+        ObservedService { local: true, created, health_port, asks_agents: true, ..service }
+    };
+    let desired = make_plan(&Facts::of([], (0..17).map(asking)), &PlanPolicy::default());
     let paths = desired.backends.values().filter_map(|backend| backend.own_check()?.path.as_ref());
-    // The one of the cluster is the oldest.
     assert_eq!(paths.filter(|path| path.ends_with("?drain=503")).count(), 16);
-    assert_eq!(desired.problems.iter().filter(|problem| problem.kind == "local-check").count(), 2);
+    let problems: Vec<_> = desired.problems.iter().map(|problem| (problem.kind, &*problem.about)).collect();
+    assert_eq!(problems, [("local-check", "shop/s00")]);
 }
 
 #[test]
@@ -300,12 +250,12 @@ fn the_last_resort_takes_labelled_nodes_before_drained_ones() {
     facts.nodes.retain(|name, _| ["worker-2", "worker-4"].contains(&name.as_str()));
     let weights = |facts: &Facts, kind| {
         let desired = make_plan(facts, &policy(kind));
-        let name = &desired.frontends["nodegate_shop_web_8080"].last_resort;
         let weights = |name: &String| {
             let servers = desired.backends[name].servers.iter();
             servers.map(|server| format!("{}={}", server.name, server.weight)).collect::<Vec<_>>().join(" ")
         };
-        name.iter().map(weights).collect::<Vec<_>>()
+        let names = &desired.frontends["nodegate_shop_web_8080"].last_resort;
+        names.iter().map(weights).collect::<Vec<_>>()
     };
     let (labelled, all) = ("worker-4=100", "worker-2=100 worker-4=100");
     for kind in [CheckKind::Agent, CheckKind::Tcp] {
@@ -324,15 +274,15 @@ fn the_last_resort_takes_labelled_nodes_before_drained_ones() {
 fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kinds() {
     let dir = tempfile::tempdir().unwrap();
     for kind in KINDS {
-        let text = text(&make_plan(&cluster(), &policy(kind)));
-        let file = dir.path().join("haproxy.cfg");
-        // A warning is an error here.
-        let states = dir.path().join("states");
+        let desired = make_plan(&cluster(), &policy(kind));
+        let (text, problem) = (text(&desired), desired.problems.first().unwrap());
+        assert!(problem.about == "old-1" && problem.text.contains("address of worker-1"), "{problem:?}");
+        let (file, states) = (dir.path().join("haproxy.cfg"), dir.path().join("states"));
         std::fs::write(&states, EMPTY_STATES).unwrap();
-        let strict = text.replace("/tmp/nodegate-test/haproxy.cfg.states", &states.display().to_string());
-        std::fs::write(&file, format!("global\n  zero-warning\n{strict}")).unwrap();
-        let output = system("haproxy").arg("-c").arg("-f").arg(&file).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let here = text.replace("/tmp/nodegate-test/haproxy.cfg.states", &states.display().to_string());
+        // A warning is an error here.
+        std::fs::write(&file, format!("global\n  zero-warning\n{here}")).unwrap();
+        check(&file).unwrap();
         if kind == CheckKind::Agent {
             let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/haproxy/golden/haproxy.cfg");
             if std::env::var("GOLDEN").is_ok_and(|word| word == "write") {

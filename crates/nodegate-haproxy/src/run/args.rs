@@ -6,7 +6,7 @@ use crate::plan::policy::{PlanPolicy, field_manager};
 use crate::watch::WatchScope;
 use clap::Parser;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
-use nodegate_program::{List, LogSettings, Mistakes};
+use nodegate_program::{List, LogSettings, Mistakes, address};
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -56,7 +56,7 @@ pub struct Args {
 
     /// Address and port of /metrics, /livez and /readyz
     #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
-    #[arg(default_value = "127.0.0.1:25003", value_parser = listen_address)]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
     /// Show the published Services with their ports, the unpublished ones with the reason, and the nodes with
@@ -90,10 +90,6 @@ impl Args {
         }
         self
     }
-}
-
-fn listen_address(value: &str) -> Result<SocketAddr, &'static str> {
-    value.parse().map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003")
 }
 
 /// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.

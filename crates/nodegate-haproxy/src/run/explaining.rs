@@ -1,5 +1,4 @@
-//! `--explain`: reads the current state of the cluster, prints what is published, and what is not and why,
-//! and exits.
+//! `--explain`: reads the current state of the cluster, prints what is published, and what is not and why, and exits.
 
 use crate::failure::Failure;
 use crate::haproxy::saved::Saved;
@@ -102,11 +101,8 @@ mod tests {
     #[test]
     fn text_of_strangers_steers_no_terminal() {
         let hostile = "x\n\u{1b}[31m\u{202e}\u{2028}y";
-        let node = ObservedNode {
-            out: Some((Verdict::NotReady, hostile.to_owned())),
-            chosen: Some(hostile.to_owned()),
-            ..node_of("worker", "10.0.0.1", Verdict::NotReady, "x")
-        };
+        let out = Some((Verdict::NotReady, hostile.to_owned()));
+        let node = ObservedNode { out, ..node_of("worker", "10.0.0.1", Verdict::NotReady, "x") };
         let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };
         let facts = Facts::of([node], [service]);
         let checked =

@@ -68,7 +68,6 @@ impl Publisher {
         })
     }
 
-    /// Runs forever.
     pub(crate) async fn run(mut self, mut observed: Receiver<Observed>) {
         let mut known = self.shared.known.subscribe();
         let mut tick = interval(TICK);
@@ -122,8 +121,7 @@ impl Publisher {
         Some(Write { id: ("status", service.key()), content: ingress.to_string(), body })
     }
 
-    /// Returns an Event about a Service that is not published. Service and reason make its name, so none is
-    /// repeated.
+    /// Returns an Event about a Service that is not published. Service and reason make its name, so none is repeated.
     fn event(&self, service: &ObservedService, why: String) -> Write {
         let ObservedService { namespace, name, status, .. } = service;
         let (uid, manager) = (&status.uid, &self.shared.setup.field_manager);
@@ -214,14 +212,12 @@ mod tests {
             sent.extend(writes.into_iter().map(|write| (write.id, (String::new(), None))));
         }
         let later = now + Duration::from_secs(1);
-        for (again, counts) in [(Some(later), [(0, true), (1, false)]), (None, [(0, false); 2])] {
+        for (again, now, left) in
+            [(Some(later), now, (0, true)), (Some(later), later, (1, false)), (None, later, (0, false))]
+        {
             sent.insert(write(7, "event").id, (String::new(), again));
-            let found = [now, later].map(|now| {
-                let mut writes = vec![write(7, "event")];
-                let is_left = keep_due(&mut writes, &sent, now);
-                (writes.len(), is_left)
-            });
-            assert_eq!(found, counts, "{again:?}");
+            let mut writes = vec![write(7, "event")];
+            assert_eq!((keep_due(&mut writes, &sent, now), writes.len()), (left.1, left.0), "{again:?}");
         }
     }
 }

@@ -4,10 +4,10 @@ use crate::plan::applied::{Applied, Checked};
 use crate::plan::desired::{Desired, INTENDED};
 use crate::run::args::Args;
 use crate::watch::Life;
+use nodegate_http::{alone, gauge};
 use nodegate_readiness::Verdict;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -91,58 +91,35 @@ struct Computed {
 impl Collector for Computed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        let is_open = f64::from(self.life.iter().all(|watch| watch.is_open()));
-        gauge(encoder, "watching", "1 while every watch is open", [([], is_open)])?;
+        let is_open = u64::from(self.life.iter().all(|watch| watch.is_open()));
+        gauge(encoder, "watching", "1 while every watch is open", [alone(is_open)])?;
         let Known { desired, applied, checked } = self.shared.known.borrow().clone();
         let applied = applied.ok();
-        let is_applied = f64::from(applied.is_some());
-        gauge(encoder, "applied", "1 while HAProxy proves the written file", [([], is_applied)])?;
-        let hash = applied.iter().map(|applied| ([("hash", &*applied.hash)], 1.0));
+        let is_applied = u64::from(applied.is_some());
+        gauge(encoder, "applied", "1 while HAProxy proves the written file", [alone(is_applied)])?;
+        let hash = applied.iter().map(|applied| ([("hash", &*applied.hash)], 1_u64));
         gauge(encoder, "loaded", "1, with the hash of the configuration in effect", hash)?;
         let nodes = checked.nodes.filter(|_| applied.is_some());
-        let passing = nodes.map_or(f64::NAN, |nodes| count(nodes.values().filter(|passes| **passes).count()));
-        let help = "Nodes that pass HAProxy's check; NaN while that is unknown";
-        gauge(encoder, "nodes_passing", help, [([], passing)])?;
+        let passing = nodes.map(|nodes| alone(nodes.values().filter(|passes| **passes).count()));
+        gauge(encoder, "nodes_passing", "Nodes that pass HAProxy's check; absent while unknown", passing)?;
         let left_out = applied.iter().flat_map(|applied| &applied.left_out);
-        let mut problems = BTreeMap::<_, f64>::new();
+        let mut problems = BTreeMap::<_, u64>::new();
         for problem in desired.iter().flat_map(|desired| &desired.problems).chain(left_out) {
-            *problems.entry(problem.kind).or_default() += 1.0;
+            *problems.entry(problem.kind).or_default() += 1;
         }
         problems.remove(INTENDED);
         let problems = problems.into_iter().map(|(kind, number)| ([("kind", kind)], number));
         gauge(encoder, "problems", "Services and Nodes that are not served as asked", problems)?;
-        let down = checked.down.iter().map(|down| ([("service", &*down.about)], 1.0));
+        let down = checked.down.iter().map(|down| ([("service", &*down.about)], 1_u64));
         gauge(encoder, "service_down", "1 for each Service of which no server passes its check", down)?;
         let Some(desired) = desired else { return Ok(()) };
         let of = |verdict| desired.nodes.iter().filter(|node| node.verdict().0 == verdict).count();
-        let nodes =
-            Verdict::ALL.into_iter().map(|verdict| ([("kind", verdict.as_str())], count(of(verdict))));
+        let nodes = Verdict::ALL.map(|verdict| ([("kind", verdict.as_str())], of(verdict)));
         gauge(encoder, "nodes", "Nodes by the state that the cluster gives them", nodes)?;
         let out = desired.nodes.iter().filter_map(|node| {
             let (verdict, reason) = node.out.as_ref()?;
-            Some(([("node", &*node.name), ("state", verdict.as_str()), ("reason", reason)], 1.0))
+            Some(([("node", &*node.name), ("state", verdict.as_str()), ("reason", reason)], 1_u64))
         });
         gauge(encoder, "node_out", "1 for each node without new traffic", out)
     }
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
-}
-
-fn gauge<'a, const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    series: impl IntoIterator<Item = ([(&'static str, &'a str); N], f64)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in series {
-        if N == 0 {
-            family.encode_gauge(&value)?;
-        } else {
-            family.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-    }
-    Ok(())
 }

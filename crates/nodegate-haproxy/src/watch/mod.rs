@@ -33,8 +33,7 @@ const LASTING: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(135);
 /// The longest interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
-/// The number of objects in one page of a list: pages of more than 8 MiB are refused, and a Node may have 50
-/// kB.
+/// The number of objects in a page of a list. More than 8 MiB are refused, and a Node may have 50 kB.
 const PAGE: u32 = 50;
 const MAX_DELETED: usize = 10_000;
 
@@ -64,7 +63,6 @@ impl Observed {
 /// All watches.
 pub(crate) type Life = Vec<Arc<Pulse>>;
 
-/// One watch.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     is_open: Sender<bool>,
@@ -82,22 +80,12 @@ impl Pulse {
         *self.is_open.borrow()
     }
 
-    /// Returns how long the watch has been silent, as it may be between two bookmarks.
-    pub(crate) fn age(&self) -> Duration {
-        self.heard.borrow().elapsed()
-    }
-
-    pub(super) fn ended(&self) {
-        self.is_open.send_replace(false);
-    }
-
     /// Waits until the watch has been silent for `limit`. The time before now does not count.
     pub(super) async fn silent(&self, limit: Duration) {
         let began = Instant::now();
-        while let Some(left) =
-            limit.checked_sub(self.age().min(began.elapsed())).filter(|left| !left.is_zero())
-        {
-            tokio::time::sleep(left).await;
+        let due = || began.max(*self.heard.borrow()) + limit;
+        while due() > Instant::now() {
+            tokio::time::sleep_until(due()).await;
         }
     }
 }
@@ -113,7 +101,7 @@ impl WatchObserver for Pulse {
     }
 
     fn closed(&self, _: StreamId) {
-        self.ended();
+        self.is_open.send_replace(false);
     }
 }
 
@@ -190,7 +178,7 @@ where
                 Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
-            self.pulse.ended();
+            self.pulse.is_open.send_replace(false);
             if ended.reason == FailureReason::Relist {
                 continue;
             }

@@ -140,7 +140,7 @@ fn writer_of<'a>(meta: &'a ObjectMeta, path: &[&str]) -> Option<&'a ManagedField
     meta.managed_fields.as_ref()?.iter().find(|entry| owns(entry).is_some())
 }
 
-/// Returns the source ranges. Like kube-proxy, reads the older annotation if the field is empty.
+/// Returns the source ranges. Like cloud providers, reads the older annotation if the field is empty.
 fn source_ranges(spec: &ServiceSpec, meta: &ObjectMeta) -> Vec<String> {
     let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
     let all: Vec<&str> = match &spec.load_balancer_source_ranges {
@@ -182,49 +182,38 @@ mod tests {
         assert_eq!(ports.iter().map(|port| port.node_port).collect::<Vec<_>>(), [0]);
     }
 
+    /// The rules themselves are those of the agent. The control plane does not hear a kubelet with Ready=Unknown.
     #[test]
-    fn a_cordon_has_its_date_and_the_label_alone_is_told_from_others() {
-        let facts = |labels: &str, spec: &str, drain_on: &str| {
+    fn a_node_has_its_state_the_date_of_its_cordon_and_whether_its_label_alone_takes_it_out() {
+        let (default, cordoned) = (&*DrainSignals::default().to_string(), r#""unschedulable":true"#);
+        let label = &*format!("{EXCLUDE_LABEL:?}:\"\"");
+        let (draining, not_ready) = (Some(Verdict::Draining), Some(Verdict::NotReady));
+        let dated = |otherwise| Some((Some(1_795_243_210), otherwise));
+        for (labels, spec, ready, drain_on, out, is_out_by_label, cordon) in [
+            ("", "", "True", default, None, false, None),
+            ("", cordoned, "True", default, draining, false, dated(None)),
+            ("", cordoned, "True", "deleting", None, false, None),
+            ("", cordoned, "True", "none", None, false, None),
+            ("", cordoned, "False", default, not_ready, false, dated(not_ready)),
+            ("", cordoned, "Unknown", default, draining, false, dated(None)),
+            ("", "", "Unknown", default, None, false, None),
+            (label, "", "True", default, draining, true, None),
+            (label, cordoned, "True", default, draining, false, None),
+            (label, "", "True", "unschedulable", None, false, None),
+        ] {
             let managers = r#"[{"manager":"kubelet","fieldsV1":{"f:status":{}}},{"time":"2026-11-21T06:40:10Z",
                 "fieldsV1":{"f:spec":{"f:unschedulable":{}}}}]"#;
-            let ready = r#""status":{"conditions":[{"type":"Ready","status":"True"}]}"#;
+            let conditions = format!(r#"[{{"type":"Ready","status":"{ready}","reason":"x"}}]"#);
             let json = format!(
-                r#"{{"metadata":{{"labels":{{{labels}}},"managedFields":{managers}}},"spec":{{{spec}}},{ready}}}"#
+                r#"{{"metadata":{{"labels":{{{labels}}},"managedFields":{managers}}},"spec":{{{spec}}},
+                    "status":{{"conditions":{conditions}}}}}"#
             );
             let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
             let node = node_facts(&serde_json::from_str(&json).unwrap(), &rules);
-            (
-                node.out.is_some(),
-                node.is_out_by_label,
-                node.cordon.map(|cordon| (cordon.since, cordon.otherwise)),
-            )
-        };
-        let (default, cordoned) = (&*DrainSignals::default().to_string(), r#""unschedulable":true"#);
-        let label = format!("{EXCLUDE_LABEL:?}:\"\"");
-        assert_eq!(facts("", cordoned, default), (true, false, Some((Some(1_795_243_210), None))));
-        assert_eq!(facts("", cordoned, "deleting"), (false, false, None));
-        assert_eq!(facts(&label, "", default), (true, true, None));
-        assert_eq!(facts(&label, cordoned, default), (true, false, None));
-        assert_eq!(facts(&label, "", "unschedulable"), (false, false, None));
-    }
-
-    /// The rules themselves are those of the agent.
-    #[test]
-    fn a_drain_counts_unless_the_node_is_not_ready_and_a_silent_kubelet_is_left_to_the_agent() {
-        for (spec, ready, drain_on, state) in [
-            ("", "True", "unschedulable", None),
-            (r#""unschedulable":true"#, "True", "unschedulable", Some(Verdict::Draining)),
-            (r#""unschedulable":true"#, "True", "none", None),
-            (r#""unschedulable":true"#, "False", "unschedulable", Some(Verdict::NotReady)),
-            (r#""unschedulable":true"#, "Unknown", "unschedulable", Some(Verdict::Draining)),
-            ("", "Unknown", "unschedulable", None),
-        ] {
-            let conditions = format!(r#"[{{"type":"Ready","status":"{ready}","reason":"x"}}]"#);
-            let json =
-                format!(r#"{{"metadata":{{}},"spec":{{{spec}}},"status":{{"conditions":{conditions}}}}}"#);
-            let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
-            let out = node_facts(&serde_json::from_str(&json).unwrap(), &rules).out;
-            assert_eq!(out.map(|(verdict, _)| verdict), state, "{spec} {ready} {drain_on}");
+            let verdict = |out: NodeOut| out.map(|(verdict, _)| verdict);
+            let found = node.cordon.map(|cordon| (cordon.since, verdict(cordon.otherwise)));
+            let found = (verdict(node.out), node.is_out_by_label, found);
+            assert_eq!(found, (out, is_out_by_label, cordon), "{labels} {spec} {ready} {drain_on}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The Ansible role of examples/ansible, played by Ansible itself on a Debian whose HAProxy is in use.
 
 use crate::packages::{HAPROXY, PROGRAM, ROOT, Site, VERSION, packed};
+use nodegate_testbed::programs::run;
 use serde_json::{Value, json};
 
-/// Plays the role with these settings. Returns whether it succeeded, its output, and the number of tasks that
-/// have changed something.
+/// Plays the role with these settings. Returns whether it succeeded, its output, and the number of changes.
 fn play(site: &Site, package: &str, settings: &Value, more: &str) -> (bool, String, u32) {
     let variables = json!({
         "nodegate_haproxy_package": format!("/root/{package}"),
@@ -30,9 +30,7 @@ async fn the_ansible_role_takes_the_three_steps_once() {
     let packages = packed(&[VERSION], "deb").await;
     let site = Site::start().await;
     let package = packages.copy(&site.debian, VERSION, "deb");
-    let mut copy = std::process::Command::new("cp");
-    copy.arg("-r").arg(format!("{ROOT}/examples/ansible")).arg(site.debian.path("/root/ansible"));
-    assert!(copy.status().unwrap().success());
+    run(&format!("cp -r {ROOT}/examples/ansible {}", site.debian.path("/root/ansible").display()));
     let settings = site.settings();
     let settings = settings.lines().filter_map(|line| line.split_once('='));
     let mut settings: Value = settings.map(|(name, value)| (name.to_owned(), json!(value))).collect();

@@ -1,32 +1,32 @@
-//! A cordon, and the death of a node: with agents, without agents, and for a Service whose traffic stays on the
-//! node.
+//! A cordon, and the death of a node: with agents, without agents, and for a Service whose traffic stays on the node. If
+//! no node is Ready, drained nodes serve, and any node if no drained one passes its check.
 
-use crate::lab::{Lab, get, node_address, node_name};
-use crate::servers::{Counts, Switches, Traffic, serve_switched};
+use crate::lab::Lab;
+use crate::servers::{Counts, Statuses, Traffic, get, node_address, node_name, serve, serve_requests};
+use nodegate_readiness::EXCLUDE_LABEL;
 use nodegate_testbed::network::ports;
 use serde_json::json;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+const SICK: &str = "503 Service Unavailable";
 /// The time without a failed request after which the last one was the last.
 const QUIET: Duration = Duration::from_secs(3);
-
-/// Starts a server that can't drain, only die.
-async fn undrained(counts: Counts, switches: &Switches) -> u16 {
-    serve_switched(counts, &Switches { draining: Arc::default(), ..switches.clone() }).await
-}
 
 /// kube-proxy answers 200 as long as there is an endpoint, so the watch alone drains the Service that it checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
-    let (mut lab, switches) = (Lab::new(3).await, Switches::default());
-    lab.check_port = serve_switched(lab.checked.clone(), &switches).await;
-    lab.node_port = undrained(lab.served.clone(), &switches).await;
+    let (mut lab, agents, others) = (Lab::new(3).await, Statuses::default(), Statuses::default());
+    lab.check_port = serve(&Counts::default(), &agents).await;
+    lab.node_port = serve(&lab.served, &others).await;
     // As in a package: the default.
     lab.reload_interval = "5s";
-    let (local, health) = (ports::free(), undrained(Counts::default(), &switches).await);
+    let (local, health) = (ports::free(), serve(&Counts::default(), &others).await);
     let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health}});
-    let node_port = undrained(lab.served.clone(), &switches).await;
+    let node_port = serve(&lab.served, &others).await;
     lab.sim.apply(Lab::service("local", local, node_port, &more)).unwrap();
     let web = lab.publish().await;
     lab.until("the other one is served", async || get(local).is_ok()).await;
@@ -34,7 +34,7 @@ async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
     for index in 0..3 {
         lab.until_asked(index).await;
     }
-    switches.draining.lock().unwrap().insert(node_address(0));
+    agents.lock().unwrap().insert(node_address(0), "404 Not Found");
     assert!(lab.sim.cordon(&node_name(0)));
     lab.until_spared(0).await;
     for traffic in traffic {
@@ -43,7 +43,9 @@ async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
     let traffic = [web, local].map(Traffic::start);
     lab.until_asked(1).await;
     let died = Instant::now();
-    switches.dead.lock().unwrap().insert(node_address(1));
+    for server in [agents, others] {
+        server.lock().unwrap().insert(node_address(1), "");
+    }
     for traffic in traffic {
         while died.elapsed() <= traffic.back_after(died) + QUIET {
             assert!(died.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
@@ -93,4 +95,89 @@ async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
     }
     lab.until_asked(0).await;
     traffic.none_lost(&lab);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() {
+    let (mut lab, agents) = (Lab::new(3).await, Statuses::default());
+    lab.check_port = serve(&Counts::default(), &agents).await;
+    let port = lab.publish().await;
+    let backend = format!("nodegate_default_web_{port}");
+    let traffic = Traffic::start(port);
+    for index in 0..3 {
+        lab.drain(&backend, index).await;
+    }
+    lab.until_reached(port, &[0, 1, 2]).await;
+    lab.undrain(&backend, 0).await;
+    lab.until_reached(port, &[0]).await;
+    traffic.none_lost(&lab);
+    for index in [1, 2] {
+        lab.undrain(&backend, index).await;
+    }
+    agents.lock().unwrap().insert(node_address(0), SICK);
+    lab.sim.set_ready(&node_name(0), "False", "KubeletNotReady");
+    for index in [1, 2] {
+        lab.drain(&backend, index).await;
+    }
+    lab.until_reached(port, &[1, 2]).await;
+    agents.lock().unwrap().extend([1, 2].map(|index| (node_address(index), SICK)));
+    lab.until_reached(port, &[0, 1, 2]).await;
+    agents.lock().unwrap().remove(&node_address(2));
+    lab.until_reached(port, &[2]).await;
+    agents.lock().unwrap().clear();
+    assert!(lab.sim.uncordon(&node_name(1)));
+    lab.until_reached(port, &[1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
+    let mut lab = Lab::new(3).await;
+    let cordoned = Arc::<Mutex<BTreeSet<IpAddr>>>::default();
+    let asked = Arc::new(AtomicBool::new(false));
+    let (out, seen) = (cordoned.clone(), asked.clone());
+    // As agents answer of nodes with the label.
+    lab.check_port = serve_requests(move |at, request| {
+        let is_excepted = request.contains("drain=404&excluded=200") && !out.lock().unwrap().contains(&at);
+        seen.fetch_or(is_excepted, Ordering::Relaxed);
+        if is_excepted || request.contains("drain=200") { "200 OK" } else { "404 Not Found" }
+    })
+    .await;
+    for index in 0..3 {
+        lab.sim.label(&node_name(index), EXCLUDE_LABEL, Some(""));
+    }
+    let port = lab.publish().await;
+    lab.until_reached(port, &[0, 1, 2]).await;
+    let traffic = Traffic::start(port);
+    let cordon = |index| {
+        cordoned.lock().unwrap().insert(node_address(index));
+        assert!(lab.sim.cordon(&node_name(index)));
+    };
+    cordon(0);
+    lab.until_reached(port, &[1, 2]).await;
+    assert!(asked.load(Ordering::Relaxed), "the agents know who has acknowledged it");
+    cordon(1);
+    lab.until_reached(port, &[2]).await;
+    cordon(2);
+    lab.until_reached(port, &[0, 1, 2]).await;
+    traffic.none_lost(&lab);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drained_nodes_with_an_endpoint_serve_a_local_service() {
+    let mut lab = Lab::new(3).await;
+    // The last node has no endpoint.
+    let kube_proxies = Statuses::default();
+    kube_proxies.lock().unwrap().insert(node_address(2), SICK);
+    let health_port = serve(&Counts::default(), &kube_proxies).await;
+    let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health_port}});
+    let port = lab.add("local", more).await;
+    lab.start(&[port]).await;
+    let backend = format!("nodegate_default_local_{port}");
+    lab.until_reached(port, &[0, 1]).await;
+    for index in 0..3 {
+        lab.drain(&backend, index).await;
+    }
+    lab.until_reached(port, &[0, 1]).await;
+    assert!(lab.sim.uncordon(&node_name(1)));
+    lab.until_reached(port, &[1]).await;
 }

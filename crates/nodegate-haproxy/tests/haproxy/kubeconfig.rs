@@ -5,28 +5,19 @@ use crate::packages::ROOT;
 use nodegate_testbed::kubectl::Kubectl;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-const SERVER: &str = "https://10.0.0.5:6443";
-
-fn run(script: &Path, lab: &Lab, arguments: &[&str]) -> Output {
-    Command::new(script)
-        .args(arguments)
-        .env("KUBECONFIG", lab.dir.path().join("kubeconfig"))
-        .output()
-        .unwrap()
-}
-
-fn succeeds(script: &Path, lab: &Lab, arguments: &[&str]) -> (String, String) {
-    let output = run(script, lab, arguments);
-    let [out, error] =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    assert!(output.status.success(), "{arguments:?}: {out}\n{error}");
+/// Runs the script. Returns its output and its errors, if it succeeds as expected.
+pub(crate) fn run(script: &Path, lab: &Lab, arguments: &[&str], succeeds: bool) -> (String, String) {
+    let kubeconfig = lab.dir.path().join("kubeconfig");
+    let output = Command::new(script).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
+    let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!(output.status.success(), succeeds, "{arguments:?}: {out}\n{error}");
     (out, error)
 }
 
 /// Returns who may read what: for each binding its namespace, and the resources of its role.
-fn rights(kubectl: &Kubectl) -> Vec<String> {
+fn rights(kubectl: &Kubectl) -> String {
     let list = |what: &str| -> Vec<Value> {
         let text = kubectl.must(&["get", what, "--all-namespaces", "--output=json"]);
         serde_json::from_str::<Value>(&text).unwrap()["items"].as_array().unwrap().clone()
@@ -50,7 +41,7 @@ fn rights(kubectl: &Kubectl) -> Vec<String> {
         }
     }
     rights.sort();
-    rights
+    rights.join("; ")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,43 +59,37 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
     let script = packaged.join("haproxy-kubeconfig");
     std::fs::copy(Path::new(ROOT).join("hack/haproxy-kubeconfig"), &script).unwrap();
 
-    let (kubeconfig, error) = succeeds(&script, &lab, &[]);
+    let (kubeconfig, error) = run(&script, &lab, &[], true);
     assert!(error.contains("is an address of this machine; --server"), "{error}");
     assert!(kubeconfig.contains("server: https://127.0.0.1"), "{kubeconfig}");
-    assert_eq!(rights(&kubectl), ["all: nodes", "all: services"]);
-
-    let (kubeconfig, error) = succeeds(&script, &lab, &["--server", SERVER, "--namespaces", "shop,web"]);
-    assert!(!error.contains("is an address of this machine"), "{error}");
-    assert!(kubeconfig.contains(&format!("server: {SERVER}\n")), "{kubeconfig}");
-    assert_eq!(rights(&kubectl), ["all: nodes", "shop: services", "web: services"]);
-
+    assert_eq!(rights(&kubectl), "all: nodes; all: services");
     // What an earlier run granted is taken back.
-    let all = ["--server", SERVER, "--publish-status"];
-    succeeds(&script, &lab, &[&all[..], &["--namespaces", "shop"]].concat());
     let status = "patch services/status, create events";
-    let shop_status = format!("shop: {status}");
-    assert_eq!(rights(&kubectl), ["all: nodes", &shop_status, "shop: services"]);
-    succeeds(&script, &lab, &[&all[..], &["--namespaces", "web"]].concat());
-    let web_status = format!("web: {status}");
-    assert_eq!(rights(&kubectl), ["all: nodes", &web_status, "web: services"]);
-    succeeds(&script, &lab, &all);
-    let all_status = format!("all: {status}");
-    assert_eq!(rights(&kubectl), ["all: nodes", &all_status, "all: services"]);
-    succeeds(&script, &lab, &["--server", SERVER]);
-    assert_eq!(rights(&kubectl), ["all: nodes", "all: services"]);
+    for (arguments, of_services) in [
+        ("--namespaces shop,web", "shop: services; web: services"),
+        ("--publish-status --namespaces shop", &format!("shop: {status}; shop: services")),
+        ("--publish-status --namespaces web", &format!("web: {status}; web: services")),
+        ("--publish-status", &format!("all: {status}; all: services")),
+        ("", "all: services"),
+    ] {
+        let words = ["--server", "https://10.0.0.5:6443"].into_iter().chain(arguments.split_whitespace());
+        let (kubeconfig, error) = run(&script, &lab, &words.collect::<Vec<_>>(), true);
+        assert!(!error.contains("is an address of this machine"), "{error}");
+        assert!(kubeconfig.contains("server: https://10.0.0.5:6443\n"), "{kubeconfig}");
+        assert_eq!(rights(&kubectl), format!("all: nodes; {of_services}"));
+    }
 
     for (arguments, message) in [
         (&["--server", "10.0.0.5"][..], "--server 10.0.0.5 is not an https:// URL"),
         (&["--server"], "--server needs a URL"),
         (&["--help"], "haproxy-kubeconfig --remove"),
     ] {
-        let output = run(&script, &lab, arguments);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && output.stdout.is_empty() && error.contains(message), "{error}");
+        let (out, error) = run(&script, &lab, arguments, false);
+        assert!(out.is_empty() && error.contains(message), "{error}");
     }
 
-    succeeds(&script, &lab, &["--remove"]);
-    assert_eq!(rights(&kubectl), Vec::<String>::new());
+    run(&script, &lab, &["--remove"], true);
+    assert_eq!(rights(&kubectl), "");
     let left = "secrets,serviceaccounts,clusterroles,clusterrolebindings,rolebindings";
     let left = kubectl.must(&["get", left, "--all-namespaces", "--output=name"]);
     assert!(!left.contains("nodegate-haproxy"), "{left}");

@@ -1,21 +1,17 @@
-//! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and
-//! nodegate-haproxy.
+//! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and nodegate-haproxy.
 
-pub(crate) use crate::servers::serve;
-use crate::servers::{Counts, count};
+use crate::servers::{Counts, Statuses, count, get, local, node_address, node_name, serve};
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::{nodegate_haproxy, system};
+use nodegate_testbed::{haproxy, http};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 /// The longest wait for one condition. 500 nodes need this long on a busy machine.
@@ -30,22 +26,20 @@ pub(crate) struct Lab {
     pub(crate) config: PathBuf,
     pub(crate) template: PathBuf,
     pub(crate) master: PathBuf,
-    /// The arguments of HAProxy. Empty for the file alone.
-    pub(crate) haproxy_arguments: Vec<String>,
+    /// HAProxy's command, and the program's without its arguments.
+    pub(crate) haproxy_command: Vec<String>,
+    pub(crate) program_command: Vec<String>,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
     other_port: u16,
-    pub(crate) metrics_port: u16,
+    /// The address of the metrics.
+    pub(crate) listen: SocketAddr,
     pub(crate) reload_interval: &'static str,
-    /// Requests to the application, by the node that they reached. `checked` counts health checks likewise.
+    /// Requests to the application, by the node that they reached.
     pub(crate) served: Counts,
-    pub(crate) checked: Counts,
     pub(crate) program: Option<Child>,
     pub(crate) haproxy: Option<Child>,
     pub(crate) arguments: Vec<String>,
-    /// The words that precede HAProxy's command. `program_by` holds those that precede the program's.
-    pub(crate) haproxy_by: Vec<String>,
-    pub(crate) program_by: Vec<String>,
 }
 
 impl Lab {
@@ -53,30 +47,28 @@ impl Lab {
     pub(crate) async fn new(nodes: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sim = Sim::builder().tls(true).start().await.unwrap();
+        let served = Counts::default();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
-        let (served, checked) = (Arc::default(), Arc::default());
-        let check_port = serve(Arc::clone(&checked), |_| true).await;
-        let node_port = serve(Arc::clone(&served), |_| true).await;
-        let lab = Self {
+        let mut lab = Self {
             config: dir.path().join("haproxy.cfg"),
             template: dir.path().join("haproxy.cfg.TEMPLATE"),
             master: dir.path().join("master.sock"),
-            haproxy_arguments: Vec::new(),
+            haproxy_command: Vec::new(),
+            program_command: vec![nodegate_haproxy().display().to_string()],
             dir,
             sim,
-            check_port,
-            node_port,
+            check_port: serve(&Counts::default(), &Statuses::default()).await,
+            node_port: serve(&served, &Statuses::default()).await,
             other_port: ports::free(),
-            metrics_port: ports::free(),
+            listen: local(ports::free()),
             reload_interval: "300ms",
             served,
-            checked,
             program: None,
             haproxy: None,
             arguments: Vec::new(),
-            haproxy_by: Vec::new(),
-            program_by: Vec::new(),
         };
+        let (master, config) = (lab.master.to_str().unwrap(), lab.config.to_str().unwrap());
+        lab.haproxy_command = ["haproxy", "-W", "-S", master, "-f", config].map(str::to_owned).to_vec();
         std::fs::write(&lab.template, TEMPLATE).unwrap();
         for index in 0..nodes {
             lab.add_node(index);
@@ -85,7 +77,9 @@ impl Lab {
     }
 
     pub(crate) fn add_node(&self, index: usize) {
-        self.sim.apply(node(index)).unwrap();
+        let mut node = nodegate_kube_sim::make_node(&node_name(index), index, 4_000);
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": node_address(index)}]);
+        self.sim.apply(node).unwrap();
     }
 
     /// Returns a Service with more fields.
@@ -97,7 +91,7 @@ impl Lab {
                 "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
             },
         });
-        merge(&mut service, more);
+        json_patch::merge(&mut service, more);
         service
     }
 
@@ -110,7 +104,7 @@ impl Lab {
 
     pub(crate) async fn add_at(&self, port: u16, name: &str, more: Value) {
         // The API server gives each node port to one Service only.
-        let node_port = serve(self.served.clone(), |_| true).await;
+        let node_port = serve(&self.served, &Statuses::default()).await;
         self.sim.apply(Self::service(name, port, node_port, &more)).unwrap();
     }
 
@@ -130,33 +124,40 @@ impl Lab {
     /// Starts both programs with one Service. Returns its port.
     pub(crate) async fn publish(&mut self) -> u16 {
         let port = ports::free();
-        self.sim.apply(Self::service("web", port, self.node_port, &Value::Null)).unwrap();
+        self.sim.apply(Self::service("web", port, self.node_port, &json!({}))).unwrap();
         self.start(&[port]).await;
         port
     }
 
     pub(crate) async fn start_haproxy(&mut self) {
         let log = self.log_file("haproxy.log");
-        let mut command = started_by(&self.haproxy_by, system("haproxy"));
-        command.arg("-W").arg("-S").arg(&self.master).args(&self.haproxy_arguments);
-        if self.haproxy_arguments.is_empty() {
-            command.arg("-f").arg(&self.config);
-        }
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
+        let mut command = Command::from(system(&self.haproxy_command[0]));
+        command
+            .args(&self.haproxy_command[1..])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true);
         // HAProxy gets its own process group, so that one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install)"));
         // From 3.1 on, the master lists a worker before it serves.
-        self.until("HAProxy runs", async || self.ask("show info").await.contains("Pid: ")).await;
+        self.until("HAProxy runs", async || self.ask("show info").contains("Pid: ")).await;
     }
 
     pub(crate) fn start_program(&mut self) {
         let log = self.log_file("program.log");
-        let mut command = started_by(&self.program_by, std::process::Command::new(nodegate_haproxy()));
-        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--config").arg(&self.config);
-        command.arg("--master-socket").arg(&self.master);
-        command.args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
-        command.args(self.settings()).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
-        self.program = Some(command.spawn().unwrap());
+        let mut command = Command::from(self.command());
+        command.args(["--listen", &self.listen.to_string()]);
+        self.program = Some(command.stdin(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap());
+    }
+
+    /// Returns the command of the program, for this lab's cluster and HAProxy.
+    fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.program_command[0]);
+        command.args(&self.program_command[1..]).arg("--config").arg(&self.config);
+        command.arg("--master-socket").arg(&self.master).args(self.settings());
+        command.env("KUBECONFIG", self.dir.path().join("kubeconfig"));
+        command
     }
 
     /// Returns the arguments, with the lab's own values for settings that they leave out.
@@ -185,14 +186,17 @@ impl Lab {
 
     /// Returns the names of the files beside `--config` that belong to it.
     pub(crate) fn left_behind(&self) -> Vec<String> {
-        let own = self.config.file_name().unwrap().to_string_lossy();
-        let names = std::fs::read_dir(self.config.parent().unwrap()).unwrap().flatten();
-        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut names: Vec<String> = names
-            .filter(|name| name.starts_with(&format!("{own}.")) && !name.ends_with(".TEMPLATE"))
-            .collect();
+        let names = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
+        let names = names.map(|name| name.into_string().unwrap());
+        let is_beside = |name: &String| name.starts_with("haproxy.cfg.") && !name.ends_with(".TEMPLATE");
+        let mut names: Vec<String> = names.filter(is_beside).collect();
         names.sort();
         names
+    }
+
+    /// Returns the generated file.
+    pub(crate) fn written(&self) -> String {
+        self.read("haproxy.cfg")
     }
 
     /// Returns the nodes that many requests to a port reach.
@@ -213,10 +217,7 @@ impl Lab {
 
     /// Returns the tables of `--explain`.
     pub(crate) fn explain(&self) -> String {
-        let mut command = std::process::Command::new(nodegate_haproxy());
-        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--explain");
-        command.arg("--config").arg(&self.config).arg("--master-socket").arg(&self.master);
-        let output = command.args(self.settings()).output().unwrap();
+        let output = self.command().arg("--explain").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -227,7 +228,8 @@ impl Lab {
         std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap()
     }
 
-    fn read(&self, name: &str) -> String {
+    /// Returns the text of a file of the lab, if there is one.
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
     }
 
@@ -242,50 +244,38 @@ impl Lab {
     }
 
     /// Returns the master's answer. A master that restarts does not answer.
-    pub(crate) async fn ask_master(&self, line: &str) -> Option<String> {
-        let answer = async {
-            let mut stream = UnixStream::connect(&self.master).await.ok()?;
-            stream.write_all(format!("{line}\n").as_bytes()).await.ok()?;
-            stream.shutdown().await.ok()?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text).await.ok()?;
-            Some(text)
-        };
-        tokio::time::timeout(Duration::from_secs(2), answer).await.ok()?
+    pub(crate) fn ask_master(&self, line: &str) -> Option<String> {
+        haproxy::ask(&self.master, line, Duration::from_secs(2))
     }
 
     /// Returns the number of reloads since the master started, and that of old workers.
-    async fn processes(&self) -> Option<(u64, usize)> {
-        let text = self.ask_master("show proc").await?;
+    pub(crate) fn processes(&self) -> Option<(u64, usize)> {
+        let text = self.ask_master("show proc")?;
         let (now, old) = text.split_once("# old workers").unwrap_or((&text, ""));
         let mut words = now.split_whitespace().skip_while(|word| *word != "master");
         Some((words.nth(1)?.parse().ok()?, old.matches(" worker ").count()))
     }
 
     pub(crate) async fn reloads(&self) -> u64 {
-        self.reloads_and_old_workers().await.0
-    }
-
-    pub(crate) async fn reloads_and_old_workers(&self) -> (u64, usize) {
-        self.got("an answer of the master", async || self.processes().await).await
+        self.got("an answer of the master", async || self.processes()).await.0
     }
 
     /// Returns the newest worker's answer, or nothing.
-    pub(crate) async fn ask(&self, command: &str) -> String {
-        self.ask_master(&format!("@1 {command}")).await.unwrap_or_default()
+    pub(crate) fn ask(&self, command: &str) -> String {
+        self.ask_master(&format!("@1 {command}")).unwrap_or_default()
     }
 
     /// Returns the word for a server on HAProxy's status page.
-    pub(crate) async fn status(&self, backend: &str, server: &str) -> String {
-        let text = self.ask("show stat -1 4 -1").await;
+    pub(crate) fn status(&self, backend: &str, server: &str) -> String {
+        let text = self.ask("show stat -1 4 -1");
         let start = format!("{backend},{server},");
         let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
         line.split(',').nth(17).unwrap_or_default().to_owned()
     }
 
     /// Returns the weight of a server.
-    pub(crate) async fn weight(&self, backend: &str, server: &str) -> Option<u32> {
-        let text = self.ask(&format!("show servers state {backend}")).await;
+    fn weight(&self, backend: &str, server: &str) -> Option<u32> {
+        let text = self.ask(&format!("show servers state {backend}"));
         let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
         line.split(' ').nth(7)?.parse().ok()
     }
@@ -303,35 +293,33 @@ impl Lab {
     }
 
     pub(crate) async fn until_weight(&self, backend: &str, index: usize, weight: u32) {
-        let has = async || self.weight(backend, &node_name(index)).await == Some(weight);
+        let has = async || self.weight(backend, &node_name(index)) == Some(weight);
         self.until(&format!("node {index} has the weight {weight}"), has).await;
     }
 
     /// Waits until HAProxy has reloaded since then, and everything is applied.
     pub(crate) async fn until_reloaded(&self, before: u64) {
-        let reloaded = async || self.processes().await.is_some_and(|(reloads, _)| reloads > before);
+        let reloaded = async || self.processes().is_some_and(|(reloads, _)| reloads > before);
         self.until("HAProxy reloads", reloaded).await;
         self.until_metric("nodegate_haproxy_pending", 0.0).await;
     }
 
     /// Kills HAProxy with all its processes.
     pub(crate) fn stop_haproxy(&mut self) {
-        if let Some(pid) = self.haproxy.as_ref().and_then(Child::id)
-            && let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed())
-        {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::CONT);
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        let Some(haproxy) = self.haproxy.take() else { return };
+        if let Some(pid) = haproxy.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process_group(pid, Signal::CONT);
+            let _ = kill_process_group(pid, Signal::KILL);
         }
-        self.haproxy = None;
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        http::get(local(self.metrics_port), "/readyz").is_ok_and(|reply| reply.status == 200)
+        http::get(self.listen, "/readyz").is_ok_and(|reply| reply.status == 200)
     }
 
     /// Returns the body of `/readyz` or `/metrics`.
     pub(crate) fn page(&self, path: &str) -> String {
-        http::get(local(self.metrics_port), path).map(|reply| reply.body).unwrap_or_default()
+        http::get(self.listen, path).map(|reply| reply.body).unwrap_or_default()
     }
 
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
@@ -393,53 +381,7 @@ impl Drop for Lab {
     }
 }
 
-fn merge(into: &mut Value, more: &Value) {
-    match (into, more) {
-        (Value::Object(into), Value::Object(more)) => {
-            more.iter().for_each(|(key, more)| merge(into.entry(key).or_insert(Value::Null), more));
-        }
-        (_, Value::Null) => {}
-        (into, more) => *into = more.clone(),
-    }
-}
-
-/// Returns a command that starts a program behind these words.
-fn started_by(words: &[String], program: std::process::Command) -> Command {
-    let Some((by, words)) = words.split_first() else { return Command::from(program) };
-    let mut command = Command::new(by);
-    command.args(words).arg(program.get_program());
-    command
-}
-
-pub(crate) fn node_name(index: usize) -> String {
-    format!("node-{index:03}")
-}
-
-pub(crate) fn node_address(index: usize) -> IpAddr {
-    let byte = |number| u8::try_from(number).unwrap();
-    IpAddr::from([127, 1, byte(index / 250), byte(index % 250 + 1)])
-}
-
-pub(crate) fn node(index: usize) -> Value {
-    let address = node_address(index);
-    let mut node = nodegate_kube_sim::make_node(&node_name(index), index, 4_000);
-    node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);
-    node
-}
-
-/// Sends one request on a connection of its own.
-pub(crate) fn get(port: u16) -> Result<(), String> {
-    get_from(local(port))
-}
-
-pub(crate) fn get_from(address: SocketAddr) -> Result<(), String> {
-    match http::get(address, "/") {
-        Ok(reply) if reply.status == 200 => Ok(()),
-        Ok(reply) => Err(format!("status {}", reply.status)),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-pub(crate) fn local(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
+/// Returns how often a test does the same: more often in `make haproxy-test`, which sets `HAPROXY_ROUNDS=many`.
+pub(crate) fn rounds<N>(few: N, many: N) -> N {
+    if std::env::var("HAPROXY_ROUNDS").is_ok_and(|word| word == "many") { many } else { few }
 }

@@ -10,15 +10,12 @@
 
 mod ansible;
 mod cordons;
-mod elsewhere;
 mod faults;
 mod kubeconfig;
 mod lab;
-mod last_resort;
 mod owner;
 mod packages;
 mod reloads;
-mod removal;
 mod servers;
 mod services;
 mod settings;

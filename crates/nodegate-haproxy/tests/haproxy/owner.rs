@@ -1,35 +1,40 @@
-//! One program owns the file, the states of servers and what counts as applied.
+//! One program owns the file, the states of servers and what counts as applied. While HAProxy runs something else than the
+//! file, nothing counts as applied, and no status is written.
 
-use crate::lab::{Lab, get, node_name};
-use crate::servers::{Traffic, serve_requests};
-use crate::statuses::{a_while, ingress, publishing};
+use crate::lab::Lab;
+use crate::servers::{Traffic, get, node_name, serve_requests};
+use crate::statuses::{a_while, ingress, publishing, writes};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::system;
+use nodegate_testbed::programs::{needs_root, system};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
-
-const NODES: &str = "nodegate_nodes";
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_that_an_operator_sets_last_over_reloads_and_no_restart_brings_old_ones_back() {
+async fn reloads_and_hangups_keep_states_that_an_operator_sets_and_no_second_process_shares_a_port() {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
-    let set = async |lab: &Lab, state: &str| {
-        lab.ask(&format!("set server {NODES}/{} state {state}", node_name(0))).await;
-    };
-    set(&lab, "maint").await;
-    let before = lab.reloads().await;
+    let set = |lab: &Lab, state| lab.ask(&format!("set server nodegate_nodes/node-000 state {state}"));
+    set(&lab, "maint");
+    let (before, traffic) = (lab.reloads().await, Traffic::start(port));
     lab.change(0);
     lab.until_reloaded(before).await;
-    let state = async |lab: &Lab| lab.status(NODES, &node_name(0)).await;
-    assert_eq!(state(&lab).await, "MAINT", "{}", lab.log());
-    set(&lab, "ready").await;
-    lab.until("it is up", async || state(&lab).await == "UP").await;
+    let before = lab.reloads().await;
+    signal(lab.program.as_ref().and_then(tokio::process::Child::id).unwrap(), "HUP");
+    lab.until_reloaded(before).await;
+    let second = system("haproxy").arg("-db").arg("-f").arg(&lab.config).output().unwrap();
+    assert!(!second.status.success(), "{second:?}");
+    traffic.none_lost(&lab);
+    let state = |lab: &Lab| lab.status("nodegate_nodes", "node-000");
+    assert_eq!(state(&lab), "MAINT", "{}", lab.log());
+    set(&lab, "ready");
+    lab.until("it is up", async || state(&lab) == "UP").await;
+    // A restart brings no old states back.
     lab.stop_haproxy();
     lab.start_haproxy().await;
     lab.until_reached(port, &[0, 1]).await;
-    assert_eq!(state(&lab).await, "UP");
+    assert_eq!(state(&lab), "UP");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,19 +42,19 @@ async fn the_last_good_file_stays_while_haproxy_is_away_and_nothing_can_check_an
     let mut lab = Lab::new(2).await;
     lab.arguments = vec!["--haproxy=none".to_owned()];
     let port = lab.publish().await;
-    let good = std::fs::read(&lab.config).unwrap();
+    let good = lab.written();
     lab.stop_haproxy();
     std::fs::write(&lab.template, "global\n  no-such-keyword\n").unwrap();
     lab.until_logged("HAProxy is not running").await;
     lab.kill_program().await;
     lab.start_program();
     lab.until_metric("nodegate_haproxy_pending", 1.0).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert_eq!(std::fs::read(&lab.config).unwrap(), good, "{}", lab.log());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(lab.written(), good, "{}", lab.log());
     lab.start_haproxy().await;
     lab.until("it serves", async || get(port).is_ok()).await;
     lab.until_logged("HAProxy refuses the reload").await;
-    assert_eq!(std::fs::read(&lab.config).unwrap(), good);
+    assert_eq!(lab.written(), good);
     let before = lab.reloads().await;
     std::fs::write(&lab.template, "global\n  maxconn 1999\n").unwrap();
     lab.until_reloaded(before).await;
@@ -61,15 +66,11 @@ async fn what_changes_nothing_writes_nothing() {
     let mut lab = Lab::new(2).await;
     lab.publish().await;
     a_while(&lab).await;
-    let files = || {
-        let names = lab.left_behind().into_iter().chain(["haproxy.cfg".to_owned()]);
-        let version = |name: String| {
-            let data = std::fs::metadata(lab.dir.path().join(&name)).unwrap();
-            (name, data.ino(), data.mtime_nsec())
-        };
-        names.map(version).collect::<Vec<_>>()
+    let applied = || {
+        let data = std::fs::metadata(lab.dir.path().join("haproxy.cfg.applied")).unwrap();
+        (data.ino(), data.mtime_nsec())
     };
-    let before = files();
+    let before = applied();
     for round in 0..200 {
         lab.sim.label(&node_name(round % 2), "unused", Some(&round.to_string()));
     }
@@ -77,12 +78,8 @@ async fn what_changes_nothing_writes_nothing() {
     lab.until_logged("no-such-keyword").await;
     std::fs::write(&lab.template, crate::lab::TEMPLATE).unwrap();
     a_while(&lab).await;
-    let after = files();
-    let names =
-        |files: &[(String, u64, i64)]| files.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&after), names(&before));
-    assert_eq!(names(&after), ["haproxy.cfg.applied", "haproxy.cfg.states", "haproxy.cfg"]);
-    assert_eq!(after[0], before[0], "no reload");
+    assert_eq!(applied(), before, "no reload");
+    assert_eq!(lab.left_behind(), ["haproxy.cfg.applied", "haproxy.cfg.states"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,20 +97,15 @@ async fn the_first_file_needs_no_api_server_and_the_api_server_may_be_behind_it(
     lab.until("the template's part serves", async || get(own).is_ok()).await;
     assert!(!lab.is_ready());
     lab.sim.restart(true).await.unwrap();
-    let web = lab.add("web", Value::Null).await;
+    let web = lab.add("web", json!({})).await;
     lab.until("the Service is served", async || get(web).is_ok() && lab.is_ready()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
-    let mut lab = publishing(2, &[]).await;
-    lab.check_port =
-        serve_requests(
-            |_, request| {
-                if request.starts_with("GET /services/") { "404 Not Found" } else { "200 OK" }
-            },
-        )
-        .await;
+    let mut lab = publishing(2).await;
+    let answer = |is_service| if is_service { "404 Not Found" } else { "200 OK" };
+    lab.check_port = serve_requests(move |_, request| answer(request.starts_with("GET /services/"))).await;
     let annotations = json!({"nodegate.io/haproxy-local-check": "agent"});
     let more = json!({"metadata": {"annotations": annotations}, "spec": {"externalTrafficPolicy": "Local"}});
     lab.add("local", more).await;
@@ -125,14 +117,66 @@ async fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
     assert_eq!(ingress(&lab, "local"), Value::Null);
 }
 
+/// Waits until the program says that HAProxy runs something else, and checks that a Service which appears then
+/// gets no status.
+async fn says_so(lab: &Lab, service: &str) {
+    let says_so = async || lab.page("/readyz").contains("another configuration");
+    let took = lab.until("/readyz says so", says_so).await;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    lab.until_metric("nodegate_haproxy_applied", 0.0).await;
+    let before = writes(lab);
+    lab.add(service, json!({})).await;
+    lab.until("the change is seen", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!((writes(lab), ingress(lab, service)), (before, Value::Null));
+    assert!(!lab.is_ready());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hangup_loads_other_files_again_and_a_second_process_never_shares_a_port() {
-    let mut lab = Lab::new(2).await;
+async fn a_haproxy_that_runs_another_file_is_named_and_a_file_of_a_person_is_not_replaced() {
+    let mut lab = publishing(2).await;
     let port = lab.publish().await;
-    let (before, traffic) = (lab.reloads().await, Traffic::start(port));
-    signal(lab.program.as_ref().and_then(tokio::process::Child::id).unwrap(), "HUP");
-    lab.until_reloaded(before).await;
-    let output = system("haproxy").arg("-db").arg("-f").arg(&lab.config).output().unwrap();
-    assert!(!output.status.success(), "{output:?}");
-    traffic.none_lost(&lab);
+    // An edit below the marker does not last.
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
+    let ours = lab.written();
+    std::fs::write(&lab.config, ours.replace("balance roundrobin", "balance leastconn")).unwrap();
+    lab.until("it is ours again", async || lab.written() == ours).await;
+    lab.until("it serves", async || get(port).is_ok() && lab.is_ready()).await;
+    let counted = "nodegate_haproxy_failures_total{kind=\"foreign\"}";
+    lab.until("it is counted", async || lab.metric(counted) >= Some(1.0)).await;
+
+    let by_hand = format!(
+        "defaults\n  mode http\n  timeout client 5s\n  timeout connect 5s\n  timeout server 5s\n\
+         frontend other\n  bind 127.0.0.1:{}\n  http-request return status 204\n",
+        ports::free()
+    );
+    let beside = lab.dir.path().join("by-hand");
+    std::fs::write(&beside, &by_hand).unwrap();
+    std::fs::rename(&beside, &lab.config).unwrap();
+    lab.ask_master("reload");
+    says_so(&lab, "late").await;
+    lab.until_logged("has no generated part").await;
+    assert_eq!(lab.written(), by_hand, "it is not ours to replace");
+    std::fs::remove_file(&lab.config).unwrap();
+    lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
+
+    std::fs::write(&beside, &by_hand).unwrap();
+    lab.stop_haproxy();
+    *lab.haproxy_command.last_mut().unwrap() = beside.to_string_lossy().into_owned();
+    lab.start_haproxy().await;
+    says_so(&lab, "later").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_mounted_by_itself_is_named() {
+    needs_root("a mount of its own");
+    let mut lab = Lab::new(1).await;
+    lab.add("web", json!({})).await;
+    std::fs::write(&lab.config, "").unwrap();
+    let script =
+        format!("mount --bind {0} {0} && exec {1} \"$@\"", lab.config.display(), lab.program_command[0]);
+    lab.program_command = ["unshare", "--mount", "sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    lab.start_program();
+    lab.until_logged("it is mounted by itself; mount its directory instead").await;
+    assert!(!lab.is_ready());
 }

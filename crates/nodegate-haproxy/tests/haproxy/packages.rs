@@ -1,14 +1,14 @@
 //! The packages on a Debian whose HAProxy is in use: three steps to the first Service, upgrade, removal and
 //! purge, while that HAProxy has clients.
 
-use crate::lab::{Lab, get_from, node_name};
-use crate::servers::{Counts, Traffic, serve};
+use crate::kubeconfig;
+use crate::lab::Lab;
+use crate::servers::{Counts, Statuses, Traffic, get_from, node_name, serve};
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::debian::Debian;
-use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::{self, nodegate_haproxy, system};
-use serde_json::Value;
+use nodegate_testbed::programs::{self, nodegate_haproxy, run};
+use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,10 +19,10 @@ pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) const PROGRAM: &str = "nodegate-haproxy";
 pub(crate) const HAPROXY: &str = "nodegate-haproxy-lb";
-/// A later version, of the same program.
 const LATER: &str = "1000.0.0";
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 3, 0, 1);
 const SETTINGS: &str = "/etc/default/nodegate-haproxy";
+const THREE_STEPS: &str = "## Three steps to the first Service";
 /// The configuration of the HAProxy that is in use.
 const OWN: &str = "/etc/haproxy/haproxy.cfg";
 
@@ -40,20 +40,14 @@ impl Packages {
             ("completions/fish/nodegate-haproxy.fish", "# fish\n"),
             ("completions/zsh/_nodegate-haproxy", "#compdef nodegate-haproxy\n"),
         ] {
-            let path = programs.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+            write(&programs.join(name), text);
         }
-        let mut strip = system("strip");
-        succeeds(strip.arg("-o").arg(programs.join("nodegate-haproxy")).arg(nodegate_haproxy()));
+        let (target, programs) = (packages.0.path().display(), programs.display());
+        run(&format!("strip -o {programs}/nodegate-haproxy {}", nodegate_haproxy().display()));
+        let settings = format!("FORMATS={formats} FAST=1 CARGO_NET_OFFLINE=true PROGRAMS={programs}");
         for version in versions {
-            let mut pack = system(format!("{ROOT}/hack/packages"));
-            pack.arg(architecture())
-                .env("VERSION", version)
-                .env("FORMATS", formats)
-                .env("FAST", "1")
-                .env("CARGO_NET_OFFLINE", "true");
-            succeeds(pack.env("PROGRAMS", &programs).env("CARGO_TARGET_DIR", packages.0.path()));
+            let settings = format!("env VERSION={version} CARGO_TARGET_DIR={target} {settings}");
+            run(&format!("{settings} {ROOT}/hack/packages {}", architecture()));
         }
         packages
     }
@@ -74,9 +68,10 @@ fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
-fn succeeds(command: &mut std::process::Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+/// Writes a file and its directories.
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
 }
 
 /// Returns Debian's default configuration with an application of another team.
@@ -91,10 +86,8 @@ fn hand_written(port: u16, application: u16) -> String {
 
 /// Returns the kubeconfig of the documentation. Its token has the rights that the script gives, as kubeconfig.rs checks.
 fn account(lab: &Lab) -> String {
-    let mut script = system(format!("{ROOT}/hack/haproxy-kubeconfig"));
-    let output = script.env("KUBECONFIG", lab.dir.path().join("kubeconfig")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let kubeconfig = String::from_utf8(output.stdout).unwrap();
+    let script = Path::new(ROOT).join("hack/haproxy-kubeconfig");
+    let (kubeconfig, _) = kubeconfig::run(&script, lab, &[], true);
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
     lab.sim.service_account(token, "nodegate", PROGRAM, vec![read]);
@@ -114,10 +107,11 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn start() -> Self {
-        let lab = Lab::new(3).await;
+        let mut lab = Lab::new(3).await;
+        lab.listen = SocketAddr::from((ADDRESS, ports::free()));
         let [own, web] = [ports::free(), ports::free()].map(|port| SocketAddr::from((ADDRESS, port)));
-        let application = serve(Counts::default(), |_| true).await;
-        lab.add_at(web.port(), "web", Value::Null).await;
+        let application = serve(&Counts::default(), &Statuses::default()).await;
+        lab.add_at(web.port(), "web", json!({})).await;
         let debian = Debian::boot(&programs::debian(), None);
         debian.wait_running();
         std::fs::write(debian.path(OWN), hand_written(own.port(), application)).unwrap();
@@ -139,19 +133,14 @@ impl Site {
         assert_eq!(self.own.lost_since(self.began), 0, "{}", self.debian.said());
     }
 
-    /// Returns a script of a document, the one with this number below a heading, for this test's ports.
-    fn documented(&self, document: &str, heading: &str, number: usize) -> String {
-        let text = std::fs::read_to_string(Path::new(ROOT).join("docs").join(document)).unwrap();
-        let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
-        let mut blocks =
-            below.split("```sh ").skip(1).filter(|block| block.contains("tests/haproxy/packages.rs"));
-        let (_, script) = blocks
-            .nth(number)
-            .unwrap_or_else(|| panic!("no script below {heading}"))
-            .split_once('\n')
-            .unwrap();
-        let listen = format!("{ADDRESS}:{}", self.lab.metrics_port);
-        let script = script.split_once("```").unwrap().0.replace("127.0.0.1:25003", &listen);
+    /// Returns a documented script, the one with this number below a heading, for this test's ports.
+    fn documented(&self, heading: &str, number: usize) -> String {
+        let text = std::fs::read_to_string(format!("{ROOT}/docs/nodegate-haproxy.md")).unwrap();
+        let (_, below) = text.split_once(&format!("\n{heading}\n")).unwrap();
+        let mut blocks = below.split("```sh ").filter(|block| block.contains("tests/haproxy/packages.rs"));
+        let block = blocks.nth(number).unwrap_or_else(|| panic!("no script below {heading}"));
+        let (script, _) = block.split_once('\n').unwrap().1.split_once("```").unwrap();
+        let script = script.replace("127.0.0.1:25003", &self.lab.listen.to_string());
         script.replace("_amd64.deb", &format!("_{}.deb", architecture()))
     }
 
@@ -159,14 +148,14 @@ impl Site {
     pub(crate) fn settings(&self) -> String {
         format!(
             "NODEGATE_HAPROXY_BIND={ADDRESS}\nNODEGATE_HAPROXY_CHECK=agent:port={},interval=500ms\n\
-             NODEGATE_HAPROXY_LISTEN={ADDRESS}:{}\n",
-            self.lab.check_port, self.lab.metrics_port
+             NODEGATE_HAPROXY_LISTEN={}\n",
+            self.lab.check_port, self.lab.listen
         )
     }
 
     /// Takes the three documented steps, with the settings before the last one.
     async fn three_steps(&self) {
-        let steps = self.documented("nodegate-haproxy.md", "## Three steps to the first Service", 0);
+        let steps = self.documented(THREE_STEPS, 0);
         let (before, start) = steps.split_at(steps.find("systemctl enable").unwrap());
         self.debian.run(before);
         assert_eq!(self.states(), "disabled inactive static inactive");
@@ -182,20 +171,16 @@ impl Site {
 
     /// Waits until HAProxy serves the Service and the program says so.
     pub(crate) async fn serves(&self) {
-        let listen = SocketAddr::from((ADDRESS, self.lab.metrics_port));
-        let ready = || http::get(listen, "/readyz").is_ok_and(|reply| reply.status == 200);
         self.lab.until("the Service is served", async || get_from(self.web).is_ok()).await;
-        self.lab.until("the program is ready", async || ready()).await;
+        self.lab.until("the program is ready", async || self.lab.is_ready()).await;
         // HAProxy serves before systemd has read its message that it does.
         self.lab.until("systemd knows", async || !self.states().contains("activating")).await;
     }
 
     /// Returns whether the two units are enabled and active. Debian 12 has no word for a unit that is gone.
     pub(crate) fn states(&self) -> String {
-        let words = [PROGRAM, HAPROXY].map(|unit| {
-            self.debian
-                .run(&format!("systemctl is-enabled {unit} || true; systemctl is-active {unit} || true"))
-        });
+        let ask = |unit| format!("systemctl is-enabled {unit} || true; systemctl is-active {unit} || true");
+        let words = [PROGRAM, HAPROXY].map(|unit| self.debian.run(&ask(unit)));
         words.concat().replace("not-found", "").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -232,8 +217,7 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     packages.copy(debian, VERSION, "deb");
     site.three_steps().await;
     assert_eq!(site.states(), "enabled active static active");
-    let explained =
-        debian.run(&site.documented("nodegate-haproxy.md", "## Three steps to the first Service", 1));
+    let explained = debian.run(&site.documented(THREE_STEPS, 1));
     assert!(explained.contains("default/web"), "{explained}");
     let exposure = [PROGRAM, HAPROXY].map(|unit| exposure(debian, unit));
     assert!(exposure.iter().all(|each| *each <= 1.5), "{exposure:?}");
@@ -241,13 +225,11 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     // The unit lets the program try ports below 1024: one that another program has is left out of HAProxy's configuration.
     let taken =
         (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
-    lab.add_at(taken.local_addr().unwrap().port(), "low", Value::Null).await;
-    let listen = SocketAddr::from((ADDRESS, lab.metrics_port));
-    let metrics = || http::get(listen, "/metrics").map(|reply| reply.body).unwrap_or_default();
-    let busy = async || metrics().contains("nodegate_haproxy_problems{kind=\"busy\"} 1.0\n");
-    lab.until("the low port is seen to be busy", busy).await;
+    lab.add_at(taken.local_addr().unwrap().port(), "low", json!({})).await;
+    let busy = "nodegate_haproxy_problems{kind=\"busy\"}";
+    lab.until_metric(busy, 1.0).await;
     drop(taken);
-    lab.until("it is published when it is free", async || !metrics().contains("kind=\"busy\"")).await;
+    lab.until("it is published when it is free", async || lab.metric(busy).is_none()).await;
 
     // The program's restart, its end and an upgrade are nothing to HAProxy.
     let (haproxy, traffic) = (site.pid(HAPROXY), Traffic::to(site.web));
@@ -293,11 +275,7 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
 /// Returns systemd's score for a unit, from 0 (safe) to 10, whose file it must find without a mistake.
 fn exposure(debian: &Debian, unit: &str) -> f64 {
     let verified = debian.output(&format!("systemd-analyze verify {unit}.service"));
-    assert!(
-        verified.status.success() && verified.stderr.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&verified.stderr)
-    );
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{verified:?}");
     let text = debian.run(&format!("systemd-analyze security --no-pager {unit}"));
     text.rsplit_once(": ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap()
 }
@@ -308,13 +286,12 @@ async fn so_does_the_rpm() {
     let site = Site::start().await;
     let debian = &site.debian;
     // As on RHEL, where a unit is not enabled unless an administrator says so.
-    std::fs::create_dir_all(debian.path("/etc/systemd/system-preset")).unwrap();
-    std::fs::write(debian.path("/etc/systemd/system-preset/99-default.preset"), "disable *\n").unwrap();
+    write(&debian.path("/etc/systemd/system-preset/99-default.preset"), "disable *\n");
     let rpm = |action: &str, what: &str| debian.run(&format!("rpm --nodeps {action} {what}"));
     rpm("--install", &packages.copy(debian, VERSION, "rpm"));
     debian.run("rpm --verify --nodeps nodegate-haproxy");
     assert_eq!(site.states(), "disabled inactive static inactive");
-    let steps = site.documented("nodegate-haproxy.md", "## Three steps to the first Service", 0);
+    let steps = site.documented(THREE_STEPS, 0);
     site.starts(steps.split_once('\n').unwrap().1).await;
 
     let (before, haproxy) = (site.pid(PROGRAM), site.pid(HAPROXY));
@@ -340,7 +317,7 @@ async fn the_haproxy_in_use_gets_the_services() {
     site.three_steps().await;
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY}"));
     let began = Instant::now();
-    debian.run(&site.documented("nodegate-haproxy.md", "### Your own HAProxy", 0));
+    debian.run(&site.documented("### Your own HAProxy", 0));
     site.serves().await;
     assert_eq!(site.own.lost_since(began), 0, "{}", debian.said());
     let (template, written) = (debian.read(&format!("{OWN}.TEMPLATE")), debian.read(OWN));
@@ -351,11 +328,7 @@ async fn the_haproxy_in_use_gets_the_services() {
 /// returns its state at the end of the boot.
 fn state_after_boot(settings: &str) -> String {
     let (root, over) = (programs::debian(), tempfile::tempdir().unwrap());
-    let write = |path: &str, text: &str| {
-        let file = over.path().join(path);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text).unwrap();
-    };
+    let write = |path: &str, text: &str| write(&over.path().join(path), text);
     for unit in [PROGRAM, HAPROXY] {
         let text = std::fs::read_to_string(format!("{ROOT}/packaging/systemd/{unit}.service")).unwrap();
         write(&format!("etc/systemd/system/{unit}.service"), &text);
@@ -366,10 +339,9 @@ fn state_after_boot(settings: &str) -> String {
     }
     write("etc/nodegate-haproxy/haproxy.cfg.TEMPLATE", "global\n  maxconn 100\n");
     write("etc/default/nodegate-haproxy", settings);
-    let wants = over.path().join("etc/systemd/system/multi-user.target.wants");
-    std::fs::create_dir_all(&wants).unwrap();
-    std::os::unix::fs::symlink(format!("../{PROGRAM}.service"), wants.join(format!("{PROGRAM}.service")))
-        .unwrap();
+    let wants = over.path().join(format!("etc/systemd/system/multi-user.target.wants/{PROGRAM}.service"));
+    std::fs::create_dir_all(wants.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(format!("../{PROGRAM}.service"), wants).unwrap();
     std::fs::create_dir_all(over.path().join("usr/bin")).unwrap();
     std::fs::copy(nodegate_haproxy(), over.path().join("usr/bin").join(PROGRAM)).unwrap();
     let debian = Debian::boot(&root, Some(over.path()));

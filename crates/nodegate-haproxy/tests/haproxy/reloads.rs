@@ -1,10 +1,9 @@
 //! A change of the file is a reload: paced, proven, and without a lost request. A change of weights is none.
 
-use crate::lab::{Lab, TEMPLATE, get, local, serve};
-use crate::servers::Traffic;
+use crate::lab::{Lab, TEMPLATE, rounds};
+use crate::servers::{Statuses, Traffic, answers, get, local, serve};
 use nodegate_testbed::network::ports;
 use serde_json::json;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -13,30 +12,10 @@ const HELD: u64 = 40;
 /// The most old workers: `mworker-max-reloads`, and the one that is being ended.
 const MOST_OLD: usize = 51;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_lost_over_reloads() {
-    under_traffic(10).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes; make haproxy-test"]
-async fn no_request_is_lost_over_many_reloads() {
-    under_traffic(200).await;
-}
-
+/// Cordons and uncordons one node after the other under many requests, while 50 connections are open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_takes_no_reload() {
-    under_cordons(10, 1_000).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes; make haproxy-test"]
-async fn two_hundred_cordons_take_no_reload() {
-    under_cordons(200, 100_000).await;
-}
-
-/// Cordons and uncordons one node after the other under this many requests, while 50 connections are open.
-async fn under_cordons(cordons: usize, requests: usize) {
+    let (cordons, requests) = rounds((10, 1_000), (200, 100_000));
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
@@ -47,8 +26,7 @@ async fn under_cordons(cordons: usize, requests: usize) {
         lab.undrain(&backend, round % 3).await;
         lab.until("requests", async || traffic.answered() >= requests * (round + 1) / cordons).await;
     }
-    let written = async || std::fs::read_to_string(&lab.config).unwrap().matches("weight 0").count() == 0;
-    lab.until("the file has the weights", written).await;
+    lab.until("the file has the weights", async || !lab.written().contains("weight 0")).await;
     assert_eq!(lab.reloads().await, began, "{}", lab.log());
     let answered = traffic.answered();
     traffic.none_lost(&lab);
@@ -58,16 +36,10 @@ async fn under_cordons(cordons: usize, requests: usize) {
     eprintln!("{cordons} cordons, {answered} requests and 50 open connections: 0 lost, 0 cut, 0 reloads");
 }
 
-/// Returns true if a request on an open connection is answered.
-fn answers(mut stream: TcpStream) -> bool {
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
-}
-
-/// Reloads this often while clients send 500 requests each time. Before each reload a client opens a connection and
-/// keeps it.
-async fn under_traffic(reloads: u64) {
+/// Clients send 500 requests for each reload. Before it, one opens a connection and keeps it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_lost_over_reloads() {
+    let reloads = rounds(10, 200);
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
@@ -81,7 +53,7 @@ async fn under_traffic(reloads: u64) {
         lab.until_reloaded(before).await;
         let due = 500 * usize::try_from(round + 1).unwrap();
         lab.until("requests are answered", async || traffic.answered() >= due).await;
-        most_old = most_old.max(lab.reloads_and_old_workers().await.1);
+        most_old = most_old.max(lab.processes().map_or(0, |(_, old)| old));
         if round == (reloads - 1).min(HELD) {
             // The connection from before the first reload still works.
             assert!(answers(held.swap_remove(0)));
@@ -114,7 +86,7 @@ async fn bursts(has_run_before: bool) {
     let web = lab.publish().await;
     let mut node_ports = Vec::new();
     for _ in ports {
-        node_ports.push(serve(lab.served.clone(), |_| true).await);
+        node_ports.push(serve(&lab.served, &Statuses::default()).await);
     }
     let (traffic, before) = ([own, web].map(Traffic::start), lab.reloads().await);
     let began = std::time::Instant::now();

@@ -1,10 +1,12 @@
 //! The servers on the nodes, and clients that send requests without a pause.
 
-use crate::lab::{Lab, get_from, local, node_address};
+use crate::lab::Lab;
+use nodegate_testbed::http::{self, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use socket2::SockRef;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,16 +15,28 @@ use tokio::net::TcpListener;
 /// Requests by the node that they reached.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
 
+pub(crate) fn node_name(index: usize) -> String {
+    format!("node-{index:03}")
+}
+
+pub(crate) fn node_address(index: usize) -> IpAddr {
+    let byte = |number| u8::try_from(number).unwrap();
+    IpAddr::from([127, 1, byte(index / 250), byte(index % 250 + 1)])
+}
+
 pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
     counts.lock().unwrap().get(&node_address(index)).copied().unwrap_or(0)
 }
 
-/// Starts an HTTP server on all addresses, which counts requests by the address that they reached. Returns
-/// its port.
-pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
+/// The status that a node's server answers with, if it is another one than 200.
+pub(crate) type Statuses = Arc<Mutex<BTreeMap<IpAddr, &'static str>>>;
+
+/// Starts a server as [`serve_requests`], which counts requests by the address that they reached.
+pub(crate) async fn serve(counts: &Counts, statuses: &Statuses) -> u16 {
+    let (counts, statuses) = (counts.clone(), statuses.clone());
     serve_requests(move |at, _| {
-        *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-        if healthy(at) { "200 OK" } else { "503 Service Unavailable" }
+        *counts.lock().unwrap().entry(at).or_default() += 1;
+        statuses.lock().unwrap().get(&at).copied().unwrap_or("200 OK")
     })
     .await
 }
@@ -58,26 +72,27 @@ pub(crate) async fn serve_requests(
     port
 }
 
-/// Nodes whose server answers 404, and nodes whose server does not answer.
-#[derive(Clone, Default)]
-pub(crate) struct Switches {
-    pub(crate) draining: Arc<Mutex<BTreeSet<IpAddr>>>,
-    pub(crate) dead: Arc<Mutex<BTreeSet<IpAddr>>>,
+/// Sends one request on a connection of its own.
+pub(crate) fn get(port: u16) -> Result<(), String> {
+    get_from(local(port))
 }
 
-/// Starts a server as [`serve`], whose nodes can be drained and die.
-pub(crate) async fn serve_switched(counts: Counts, switches: &Switches) -> u16 {
-    let switches = switches.clone();
-    serve_requests(move |at, _| {
-        *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-        let is_in = |set: &Mutex<BTreeSet<IpAddr>>| set.lock().unwrap().contains(&at);
-        match (is_in(&switches.dead), is_in(&switches.draining)) {
-            (true, _) => "",
-            (false, true) => "404 Not Found",
-            (false, false) => "200 OK",
-        }
-    })
-    .await
+pub(crate) fn get_from(address: SocketAddr) -> Result<(), String> {
+    match http::get(address, "/") {
+        Ok(reply) if reply.status == 200 => Ok(()),
+        Ok(reply) => Err(format!("status {}", reply.status)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(crate) fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Returns true if a request on a connection is answered.
+pub(crate) fn answers(mut stream: TcpStream) -> bool {
+    let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    sent.is_ok() && read_answer(&mut stream).is_ok_and(|reply| reply.is_some_and(|reply| reply.status == 200))
 }
 
 const CLIENTS: u32 = 4;

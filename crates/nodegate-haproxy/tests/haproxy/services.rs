@@ -1,30 +1,17 @@
 //! The settings of a Service and the Forwards take effect. The tests look at connections.
 
-use crate::lab::{Lab, get, get_from, node_address, node_name};
-use crate::servers::serve_requests;
+use crate::lab::Lab;
+use crate::servers::{answers, get, get_from, local, node_address, node_name, serve_requests};
+use nodegate_testbed::http::{TIMEOUT, connect_from};
 use nodegate_testbed::network::ports;
-use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
+use serde_json::json;
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Returns true if a request from this local address is answered.
 fn asks(client: [u8; 4], port: u16) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((client, 0)).into())?;
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
-        let mut stream = std::net::TcpStream::from(socket);
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(answer.starts_with(b"HTTP/1.1 200"))
-    };
-    ask().unwrap_or(false)
+    connect_from(client, local(port), TIMEOUT).is_ok_and(answers)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,11 +24,7 @@ async fn only_clients_in_the_source_ranges_are_served() {
     lab.start(&[port, older]).await;
     assert!(asks([127, 0, 0, 3], port) && asks([127, 0, 0, 1], older), "{}", lab.log());
     let before = lab.served.lock().unwrap().clone();
-    assert!(
-        !asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], older),
-        "served to the world\n{}",
-        lab.log()
-    );
+    assert!(!asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], older), "{}", lab.log());
     assert_eq!(*lab.served.lock().unwrap(), before);
     lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
 }
@@ -51,13 +34,13 @@ async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out
     let port = ports::free();
     let mut lab = Lab::new(1).await;
     lab.arguments = vec!["--bind=127.0.0.1,127.0.0.2".to_owned()];
-    lab.add_at(port, "plain", Value::Null).await;
+    lab.add_at(port, "plain", json!({})).await;
     for (name, address) in [("web", "127.0.0.2"), ("nowhere", "127.0.0.3")] {
         lab.add_at(port, name, json!({"spec": {"loadBalancerIP": address}})).await;
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let busy = taken.local_addr().unwrap().port();
-    lab.add_at(busy, "busy", Value::Null).await;
+    lab.add_at(busy, "busy", json!({})).await;
     lab.start(&[port]).await;
     let there = SocketAddr::from(([127, 0, 0, 2], port));
     lab.until("the other address answers", async || get_from(there).is_ok()).await;
@@ -84,7 +67,7 @@ async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() {
         format!("router={router}:{0}@role=infra?node_ready,okd_router_1936;plain={plain}:{0}", lab.node_port);
     lab.arguments = vec![format!("--forward={forwards}")];
     // A Service can't have a Forward's port.
-    lab.add_at(plain, "thief", Value::Null).await;
+    lab.add_at(plain, "thief", json!({})).await;
     lab.start(&[router, plain]).await;
     assert_eq!((lab.reached(router), lab.reached(plain)), (vec![1], vec![0, 1, 2]));
     let path = "/health?check=node_ready,okd_router_1936&drain=404".to_owned();

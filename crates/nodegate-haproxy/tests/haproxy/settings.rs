@@ -21,7 +21,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--node-networks", "10.0.0.0/33", "list of networks"),
         ("--max-removal", "101", "percentage"),
         ("--max-drained", "50", "1% to 100%"),
-        ("--listen", "25003", "an address and a port"),
+        ("--listen", "25003", "an IP address and a port"),
         ("--log-format", "xml", "takes text or json"),
         ("--node-selector", "a\nb", "label selector"),
         ("--ports", "a=0", "namespaces with ports"),
@@ -48,8 +48,7 @@ fn help_teaches_and_what_contradicts_itself_is_refused() {
     for word in ["nodegate.io/haproxy-bind", "--max-removal", "haproxy -W -S", "EXIT CODES"] {
         assert!(stdout.contains(word), "{word}");
     }
-    let flags = stdout.lines().filter(|line| line.starts_with("      --"));
-    let flags = flags.count();
+    let flags = stdout.lines().filter(|line| line.starts_with("      --")).count();
     assert!(flags <= 24, "{flags} flags");
     let dir = tempfile::tempdir().unwrap();
     let config = format!("--config={}", dir.path().join("haproxy.cfg").display());

@@ -1,8 +1,9 @@
 //! The operator's part of the file: nothing in it reaches the generated sections, and HAProxy reads it as before.
 
-use crate::lab::{Lab, get, local, node_name};
+use crate::lab::Lab;
+use crate::servers::{get, local, node_name};
 use nodegate_testbed::network::ports;
-use serde_json::Value;
+use serde_json::json;
 
 /// Twelve `defaults` that broke a generated section in the operator's own configuration.
 const HOSTILE: [(&str, &str); 12] = [
@@ -24,22 +25,21 @@ const HOSTILE: [(&str, &str); 12] = [
     ),
 ];
 
-/// A named section with rules, which HAProxy lets no other one inherit from by chance.
-const RULES: &str = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_defaults_reach_no_generated_section() {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
+    // HAProxy lets no section inherit from one with rules by chance.
+    let rules = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
     for (name, words) in HOSTILE {
         let before = lab.reloads().await;
-        let template = format!("{RULES}defaults hostile\n  {words}\n  timeout connect 1s\n");
+        let template = format!("{rules}defaults hostile\n  {words}\n  timeout connect 1s\n");
         std::fs::write(&lab.template, &template).unwrap();
         lab.until_reloaded(before).await;
-        assert!(std::fs::read_to_string(&lab.config).unwrap().starts_with(&template), "{name}");
+        assert!(lab.written().starts_with(&template), "{name}");
         for index in 0..2 {
-            let up = async || lab.status("nodegate_nodes", &node_name(index)).await == "UP";
+            let up = async || lab.status("nodegate_nodes", &node_name(index)) == "UP";
             lab.until(&format!("{name}: node {index} passes its check"), up).await;
         }
         get(port).unwrap_or_else(|error| panic!("{name}: {error}\n{}", lab.log()));
@@ -65,18 +65,17 @@ async fn variables_directory_options_and_sockets_of_the_master_count() {
     std::fs::write(&lab.template, template).unwrap();
     // As an operator's HAProxy that has run before: of the same template, and with nothing generated.
     std::fs::copy(&lab.template, &lab.config).unwrap();
-    let (config, home) = (lab.config.display().to_string(), home.display().to_string());
-    lab.haproxy_arguments = ["-dr", "-C", &home, "-f", &config].map(str::to_owned).to_vec();
     let socket = "exec 3<&0; exec env LISTEN_FDS=1 OWN_PORT=$0 \"$@\"";
     let listener = format!(
         "import socket,os,sys\ns=socket.create_server(('127.0.0.1',0))\nos.dup2(s.fileno(),0)\nos.execvp('sh',['sh','-c',{socket:?},'{own}']+sys.argv[1:])"
     );
-    lab.haproxy_by = ["python3", "-c", &listener].map(str::to_owned).to_vec();
+    lab.haproxy_command.extend(["-dr", "-C", home.to_str().unwrap()].map(str::to_owned));
+    lab.haproxy_command.splice(0..0, ["python3", "-c", &listener].map(str::to_owned));
     lab.start_haproxy().await;
     assert_eq!(get(own), Err("status 503".to_owned()));
     std::fs::remove_file(&lab.config).unwrap();
-    lab.add_at(own, "thief", Value::Null).await;
-    let port = lab.add("web", Value::Null).await;
+    lab.add_at(own, "thief", json!({})).await;
+    let port = lab.add("web", json!({})).await;
     lab.start_program();
     lab.until("the Service is served", async || get(port).is_ok() && lab.is_ready()).await;
     let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;

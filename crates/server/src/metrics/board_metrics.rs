@@ -3,18 +3,15 @@
 use super::counters::MAX_REASON_CHARS;
 use crate::reading::Reader;
 use nodegate_agent_api::{CheckStatus, ProberRecord, ServiceStatus, Standing, Status};
+use nodegate_http::{alone, gauge, seconds};
 use nodegate_readiness::{Moment, Reason, Verdict};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeMetric, MetricEncoder,
-};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::registry::Unit;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The number of series of probers if no balancers are named.
 const STRANGERS: usize = 32;
@@ -129,11 +126,6 @@ fn labels(prober: &ProberRecord) -> [(&'static str, String); 2] {
     [("prober", prober.who()), ("question", prober.request.clone())]
 }
 
-/// Returns a value without labels.
-fn alone<V>(value: V) -> ([(&'static str, &'static str); 0], V) {
-    ([], value)
-}
-
 fn each_verdict(verdict: Option<Verdict>) -> [([(&'static str, &'static str); 1], u64); 3] {
     Verdict::ALL.map(|state| ([("state", state.as_str())], u64::from(verdict == Some(state))))
 }
@@ -142,41 +134,6 @@ impl fmt::Debug for StateCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StateCollector").finish_non_exhaustive()
     }
-}
-
-/// Encodes a gauge with these series.
-fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    series: impl IntoIterator<Item = ([L; N], V)>,
-) -> Encoded {
-    encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?, series)
-}
-
-/// Encodes a gauge in seconds, whose name ends with its unit, from milliseconds.
-fn seconds<L: EncodeLabel, const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    series: impl IntoIterator<Item = ([L; N], u64)>,
-) -> Encoded {
-    let series = series.into_iter().map(|(labels, ms)| (labels, Duration::from_millis(ms).as_secs_f64()));
-    encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?, series)
-}
-
-fn encode<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
-    mut family: MetricEncoder<'_>,
-    series: impl IntoIterator<Item = ([L; N], V)>,
-) -> Encoded {
-    for (labels, value) in series {
-        if N == 0 {
-            family.encode_gauge(&value)?;
-        } else {
-            family.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-    }
-    Ok(())
 }
 
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {

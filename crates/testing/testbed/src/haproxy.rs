@@ -6,9 +6,11 @@ use crate::programs::system;
 use crate::waiting::{until, until_or};
 use std::fs;
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The script that makes the documented state file.
 const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/load-balancers/haproxy-states.awk");
@@ -86,12 +88,7 @@ impl Haproxy {
 
     /// Sends a command to the stats socket. Returns `None` without an answer.
     pub fn command(&self, command: &str) -> Option<String> {
-        let mut stream = UnixStream::connect(&self.socket).ok()?;
-        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
-        stream.write_all(format!("{command}\n").as_bytes()).ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        Some(text)
+        ask(&self.socket, command, TIMEOUT)
     }
 
     /// Returns the number of servers that are up in a backend.
@@ -173,6 +170,18 @@ impl Drop for Haproxy {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Sends a line to a socket of HAProxy's. Returns the answer, or `None` if none ends in time.
+pub fn ask(socket: &Path, line: &str, within: Duration) -> Option<String> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(within)).ok()?;
+    stream.write_all(format!("{line}\n").as_bytes()).ok()?;
+    // A master waits for more commands until then.
+    stream.shutdown(Shutdown::Write).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn command(program: &Path, args: &[&str], configuration: &Path) -> Command {

@@ -1,7 +1,8 @@
 //! One HTTP exchange on a new connection, as most load balancers do it.
 
+use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A timeout longer than any answer takes, even on the slowest machine.
@@ -63,6 +64,15 @@ fn connect_within(to: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
+}
+
+/// Opens a connection from one of this host's addresses.
+pub fn connect_from(from: impl Into<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(from.into(), 0).into())?;
+    socket.connect_timeout(&to.into(), timeout)?;
+    socket.set_read_timeout(Some(timeout))?;
+    Ok(socket.into())
 }
 
 /// Sends a request, and reads to the end of the connection.
