@@ -132,23 +132,23 @@ async fn judge(
     let policy = watch.board.policy();
     // Of the revision of the cordon, which the API server has in its cache, while the present may take it a question to
     // etcd. One that no longer has that revision is asked for the present.
+    let cordoned = |at| pool(policy, at).fields("spec.unschedulable=true");
     let mut at = revision.filter(|_| queue.is_none());
-    let mut found = list(client, cordoned(policy, at)).await;
+    let mut found = list(client, cordoned(at)).await;
     if found.is_err() && at.take().is_some() {
-        found = list(client, cordoned(policy, None)).await;
+        found = list(client, cordoned(None)).await;
     }
     let (cordoned, _) = found?;
-    let is_at_cordon = at.is_some();
     let queue = match queue {
         Some(queue) => {
             queue.retain(&cordoned, watch.now());
             queue
         }
         None => queue.insert(match &watch.board.published().state.cordon {
-            Cordon::Kept(kept) if !is_at_cordon && !kept.before.is_empty() => {
+            Cordon::Kept(kept) if at.is_none() && !kept.before.is_empty() => {
                 CordonsBefore::handed_on(&kept.before, cordoned)
             }
-            _ => CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon),
+            _ => CordonsBefore::new(&watch.node_name, cordoned, at.is_some()),
         }),
     };
     // One node may always be out.
@@ -168,10 +168,6 @@ fn all(revision: Option<&str>) -> ListParams {
 fn pool(policy: &Policy, revision: Option<&str>) -> ListParams {
     let selector = policy.pool_selector.as_ref().map(|selector| format!(",{selector}"));
     all(revision).labels(&format!("!{EXCLUDE_LABEL}{}", selector.unwrap_or_default()))
-}
-
-fn cordoned(policy: &Policy, revision: Option<&str>) -> ListParams {
-    pool(policy, revision).fields("spec.unschedulable=true")
 }
 
 /// Returns the number of the pool's nodes.
