@@ -1,4 +1,4 @@
-//! Short versions of tests that take an hour: `make soak` and `make soak SCALE=5000`.
+//! Short versions of tests that take long: `make soak`, `make soak SCALE=5000` and `make soak PROXY=12m`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -6,6 +6,7 @@
     reason = "figures are shown rounded"
 )]
 
+mod proxy;
 mod scale;
 mod soak;
 

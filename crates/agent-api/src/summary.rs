@@ -80,9 +80,10 @@ impl DrainSummary {
             verdict: service.map(is_out).or(status.verdict),
             since_ms: drain.since_ms,
             stale: service.map_or_else(|| status.is_based_on_stale_cache(), |service| service.stale),
-            kept: status.kept.clone().map(|kept| {
-                let first = cut(&kept.first, LENGTH);
-                Kept { first, before: Vec::new(), ..kept }
+            kept: (status.kept.clone()).map(|kept| Kept {
+                first: cut(&kept.first, LENGTH),
+                before: Vec::new(),
+                ..kept
             }),
             was_kept: status.was_kept,
             acknowledged: drain.acknowledged,

@@ -12,10 +12,10 @@ use kube::api::{ListParams, ObjectList, Request, VersionMatch};
 use nodegate_kube_follow::detail;
 use nodegate_readiness::{Cordon, CordonedNode, CordonsBefore, EXCLUDE_LABEL, Kept, Policy};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Receiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The time for the first answer, for which a cordon is not taken up.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -51,25 +51,17 @@ struct Manager {
 
 #[derive(Clone, Deserialize)]
 struct Fields {
-    #[serde(rename = "f:spec")]
-    spec: Option<SpecFields>,
-}
-
-#[derive(Clone, Deserialize)]
-struct SpecFields {
-    #[serde(rename = "f:unschedulable")]
-    unschedulable: Option<IgnoredAny>,
+    #[serde(default, rename = "f:spec")]
+    spec: Value,
 }
 
 impl Metadata {
     /// Returns the node with the date at which the manager that owns `spec.unschedulable` wrote last.
     fn into_cordoned(self) -> CordonedNode {
-        let managers = self.managed_fields.into_iter().flatten();
-        let owns = |manager: &Manager| {
-            let spec = manager.fields_v1.as_ref().and_then(|fields| fields.spec.as_ref());
-            spec.is_some_and(|spec| spec.unschedulable.is_some())
-        };
-        let dates = managers.filter(owns).filter_map(|manager| manager.time?.parse::<Timestamp>().ok());
+        let dates = self.managed_fields.into_iter().flatten().filter_map(|manager| {
+            manager.fields_v1?.spec.get("f:unschedulable")?;
+            manager.time?.parse::<Timestamp>().ok()
+        });
         CordonedNode { since: dates.map(SystemTime::from).min(), name: self.name }
     }
 }
@@ -83,47 +75,43 @@ pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) 
         let revision = cordons.borrow_and_update().clone();
         let cordon = watch.board.published().state.cordon.clone();
         let is_first = matches!(cordon, Cordon::Unjudged { .. });
+        let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
         if !is_first && !matches!(cordon, Cordon::Kept(_)) {
             queue = None;
-            // The sender lives as long as this future: both are parts of one. After a start, the agent before may have known
-            // better than this one.
-            if cordon == Cordon::None {
-                let _ = cordons.changed().await;
-            } else {
-                let _ = timeout(PAUSE, cordons.changed()).await;
+        } else {
+            let late = |_| Err(format!("no answer within {} s", within.as_secs()));
+            let judging = judge(driver, revision.as_deref(), &mut queue);
+            let judged = timeout(within, judging).await.unwrap_or_else(late);
+            match judged {
+                // Another cordon may have started meanwhile.
+                _ if cordons.has_changed().unwrap_or(true) => {}
+                Err(error) if !is_first => {
+                    tracing::debug!(error, "can't count the cordoned nodes; keeping the node in the pool");
+                }
+                judged => {
+                    if let Err(error) = &judged {
+                        tracing::warn!(
+                            error,
+                            "can't count the cordoned nodes; the cordon counts, whatever --max-drained says"
+                        );
+                    }
+                    watch.board.judge_cordon(judged.unwrap_or(None), watch.now(), nodegate_clock::wall());
+                }
             }
-            continue;
         }
-        let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
-        let judging = judge(driver, revision.as_deref(), &mut queue);
-        let late = |_| Err(format!("no answer within {} s", within.as_secs()));
-        let judged = timeout(within, judging).await.unwrap_or_else(late);
-        // Another cordon may have started meanwhile.
-        if cordons.has_changed().unwrap_or(true) {
+        let pause = match &queue {
+            Some(queue) => {
+                let usual = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(queue.count())));
+                let next_return = queue.next_return(watch.now());
+                next_return.map_or(usual, |left| usual.min(left.max(FIRST_ANSWER_WITHIN)))
+            }
+            None if cordon == Cordon::None => Duration::MAX,
+            // After a start, the agent before may have known better than this one.
+            None => around(PAUSE),
+        };
+        // The sender lives as long as this future: both are parts of one.
+        if timeout(pause, cordons.changed()).await.is_ok() {
             queue = None;
-            continue;
-        }
-        match judged {
-            Ok(kept) => watch.board.judge_cordon(kept, watch.now(), nodegate_clock::wall()),
-            Err(error) if is_first => {
-                tracing::warn!(
-                    error,
-                    "can't count the cordoned nodes; the cordon counts, whatever --max-drained says"
-                );
-                watch.board.judge_cordon(None, watch.now(), nodegate_clock::wall());
-            }
-            Err(error) => {
-                tracing::debug!(error, "can't count the cordoned nodes; keeping the node in the pool");
-            }
-        }
-        let before = queue.as_ref().map_or(0, CordonsBefore::count);
-        let next_return = queue.as_ref().and_then(|queue| queue.next_return(watch.now()));
-        let usual = around(PAUSE.max(PAUSE_FOR_EACH.saturating_mul(before)));
-        let pause = next_return.map_or(usual, |left| usual.min(left.max(FIRST_ANSWER_WITHIN)));
-        tokio::select! {
-            biased;
-            _ = cordons.changed() => queue = None,
-            () = sleep(pause) => {}
         }
     }
 }
@@ -144,23 +132,23 @@ async fn judge(
     let policy = watch.board.policy();
     // Of the revision of the cordon, which the API server has in its cache, while the present may take it a question to
     // etcd. One that no longer has that revision is asked for the present.
+    let cordoned = |at| pool(policy, at).fields("spec.unschedulable=true");
     let mut at = revision.filter(|_| queue.is_none());
-    let mut found = list(client, cordoned(policy, at)).await;
+    let mut found = list(client, cordoned(at)).await;
     if found.is_err() && at.take().is_some() {
-        found = list(client, cordoned(policy, None)).await;
+        found = list(client, cordoned(None)).await;
     }
     let (cordoned, _) = found?;
-    let is_at_cordon = at.is_some();
     let queue = match queue {
         Some(queue) => {
             queue.retain(&cordoned, watch.now());
             queue
         }
         None => queue.insert(match &watch.board.published().state.cordon {
-            Cordon::Kept(kept) if !is_at_cordon && !kept.before.is_empty() => {
+            Cordon::Kept(kept) if at.is_none() && !kept.before.is_empty() => {
                 CordonsBefore::handed_on(&kept.before, cordoned)
             }
-            _ => CordonsBefore::new(&watch.node_name, cordoned, is_at_cordon),
+            _ => CordonsBefore::new(&watch.node_name, cordoned, at.is_some()),
         }),
     };
     // One node may always be out.
@@ -172,20 +160,14 @@ async fn judge(
 
 /// Returns the list of all Nodes, as of this revision or of now.
 fn all(revision: Option<&str>) -> ListParams {
-    let params = ListParams::default();
-    revision.map_or_else(ListParams::default, |revision| params.matching(VersionMatch::Exact).at(revision))
+    let at = |revision| ListParams::default().matching(VersionMatch::Exact).at(revision);
+    revision.map_or_else(ListParams::default, at)
 }
 
 /// Returns the list of the pool.
 fn pool(policy: &Policy, revision: Option<&str>) -> ListParams {
-    let not_excluded = format!("!{EXCLUDE_LABEL}");
-    let selector = policy.pool_selector.as_ref();
-    all(revision)
-        .labels(&selector.map_or(not_excluded.clone(), |selector| format!("{not_excluded},{selector}")))
-}
-
-fn cordoned(policy: &Policy, revision: Option<&str>) -> ListParams {
-    pool(policy, revision).fields("spec.unschedulable=true")
+    let selector = policy.pool_selector.as_ref().map(|selector| format!(",{selector}"));
+    all(revision).labels(&format!("!{EXCLUDE_LABEL}{}", selector.unwrap_or_default()))
 }
 
 /// Returns the number of the pool's nodes.
@@ -205,8 +187,8 @@ async fn list(client: &Client, mut params: ListParams) -> Result<(Vec<CordonedNo
     params.limit = params.limit.or(Some(PAGE));
     let mut nodes = Vec::new();
     for _ in 0..MAX_PAGES {
-        let request = Request::new("/api/v1/nodes").list_metadata(&params);
-        let request = request.map_err(|error| error.to_string())?;
+        let request =
+            Request::new("/api/v1/nodes").list_metadata(&params).map_err(|error| error.to_string())?;
         let page: ObjectList<Listed> = client.request(request).await.map_err(|error| detail(&error))?;
         nodes.extend(page.items.into_iter().map(|listed| listed.metadata.into_cordoned()));
         let rest = page.metadata.remaining_item_count.filter(|_| is_count);

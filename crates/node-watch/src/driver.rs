@@ -211,9 +211,9 @@ impl Driver {
 
     // === The consistency check ===
 
-    /// Returns the time that the last answer to a check took, within bounds.
-    pub(crate) fn answer_took(&self) -> Duration {
-        self.state().machine.answer_took()
+    /// Returns the time that the last answer took, within bounds, and the age of a proof at which the next one is due.
+    pub(crate) fn pace(&self) -> (Duration, Duration) {
+        self.state().machine.pace()
     }
 
     /// Sends a consistency check, on the client of the watches or on a new one. An answer that takes longer than

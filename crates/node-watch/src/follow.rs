@@ -1,6 +1,7 @@
 //! Follows one list with a reflector, and relists after every fault. The old objects stay until the new list
 //! is complete.
 
+use crate::broken_watches::BrokenWatches;
 use crate::driver::Driver;
 use crate::followed::{Followed, OwnNode, Renewed};
 use crate::freshness::{Input, NodeVersion};
@@ -17,6 +18,7 @@ use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use tracing::field;
 
@@ -83,13 +85,14 @@ pub(crate) struct Follower<F> {
     backoff: Backoff,
     answer_within: Duration,
     failing: Episode,
+    broken_watches: BrokenWatches,
 }
 
 impl<F: Followed> Follower<F> {
     pub(crate) fn new(driver: &Arc<Driver>, followed: F) -> Self {
         let (driver, stream) = (driver.clone(), followed.stream());
-        let (backoff, failing) = (Backoff::default(), Episode::default());
-        Self { driver, stream, followed, backoff, answer_within: ANSWER_WITHIN, failing }
+        let (backoff, failing, broken_watches) = <(Backoff, Episode, BrokenWatches)>::default();
+        Self { driver, stream, followed, backoff, answer_within: ANSWER_WITHIN, failing, broken_watches }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -114,12 +117,30 @@ impl<F: Followed> Follower<F> {
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
+        let (now, (_, due_after)) = (self.driver.now(), self.driver.pace());
+        if self.broken_watches.ended(ended, now) && self.stream == Stream::Node {
+            let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
+            tracing::warn!(
+                error,
+                server,
+                "no watch lasts; listing the Node instead, and rarely trying a watch. A proxy before the API server must \
+                 not buffer its answers, and must keep connections that are idle for 70 s"
+            );
+        }
+        let pause = self.broken_watches.pause(now);
+        if ended.reason == FailureReason::Relist || !pause.is_zero() {
+            self.backoff.reset();
+            // Without the Node's watch, the Lease proves nothing.
+            let wait =
+                if self.stream == Stream::Lease { pause } else { due_after.saturating_sub(ended.lasted) };
+            return tokio::time::sleep(wait).await;
+        }
         if self.stream == Stream::Node
             && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }
-        if ended.reason == FailureReason::Timeout {
+        if ended.reason == FailureReason::Timeout && self.broken_watches.since.is_none() {
             self.answer_within = (self.answer_within * 2).min(LONGEST_ANSWER);
         } else if ended.lasted > LASTING {
             self.backoff.reset();
@@ -189,7 +210,8 @@ impl<F: Followed> Follower<F> {
     async fn session(&mut self, client: Client, moved: impl Future<Output = ()>) -> SessionEnd {
         self.driver.begin(self.stream);
         let asked_at = self.driver.now();
-        let within = self.answer_within.max(self.driver.answer_took() * 2);
+        let (pauses, list_done) = (!self.broken_watches.pause(asked_at).is_zero(), Notify::new());
+        let within = self.answer_within.max(self.driver.pace().0 * 2);
         let session = Session {
             api: self.followed.api(tagged(client, self.stream.into(), within)),
             config: self.followed.selected(&self.driver.watch).timeout(fastrand::u32(WATCH_SECONDS)),
@@ -208,6 +230,7 @@ impl<F: Followed> Follower<F> {
                     (why, why_not.to_owned())
                 }
                 () = moved => (FailureReason::Moved, String::new()),
+                () = list_done.notified(), if pauses => (FailureReason::Relist, String::new()),
             }
         };
         let (store, mut writer) = reflector::store();
@@ -247,6 +270,9 @@ impl<F: Followed> Follower<F> {
                 }
                 if listed {
                     self.followed.settled(&self.driver);
+                    list_done.notify_one();
+                }
+                if self.broken_watches.takes(listed, self.driver.now().since(asked_at)) {
                     self.watching_again();
                 }
             })

@@ -5,6 +5,7 @@
 //! what counts as proof of a current cache, and how to act without proof. Its driver queries the API server
 //! for it. The results go to the `Board` as facts.
 
+mod broken_watches;
 mod cordon_judge;
 mod driver;
 mod follow;

@@ -172,7 +172,8 @@ impl ServerErrors {
             | FailureReason::Forbidden
             | FailureReason::Expired
             | FailureReason::Throttled
-            | FailureReason::Rejected => true,
+            | FailureReason::Rejected
+            | FailureReason::Relist => true,
             // The server has just answered the check. This does not count twice.
             FailureReason::Unresponsive | FailureReason::Moved => ended.lasted > LASTING,
             FailureReason::ServerError => {

@@ -66,16 +66,10 @@ const MAX_HANDED_ON: usize = 256;
 /// to it yet, and its pods may still start.
 const RETURN: Duration = Duration::from_secs(15);
 
-/// The cordons before that of one node: its turn comes when few enough of them are left.
+/// The cordons before that of one node, each with the time at which it was found to have ended: the node's turn comes
+/// when few enough of them are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CordonsBefore(Vec<Before>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Before {
-    node: CordonedNode,
-    /// When the cordon was found to have ended.
-    ended: Option<Moment>,
-}
+pub struct CordonsBefore(Vec<(CordonedNode, Option<Moment>)>);
 
 impl CordonsBefore {
     /// Returns the cordons before that of `node`; none if it is not in the list. `is_at_cordon` is true if the list is
@@ -89,7 +83,7 @@ impl CordonsBefore {
     }
 
     fn of(nodes: impl Iterator<Item = CordonedNode>) -> Self {
-        Self(nodes.map(|node| Before { node, ended: None }).collect())
+        Self(nodes.map(|node| (node, None)).collect())
     }
 
     /// Returns those of them that an earlier agent knew as the cordons before.
@@ -105,23 +99,23 @@ impl CordonsBefore {
     /// Removes those that ended some time ago, by a later list. A date may change without that: the manager that has
     /// cordoned the node writes something else. So a node that is cordoned again meanwhile counts as if it had stayed.
     pub fn retain(&mut self, cordoned: &[CordonedNode], now: Moment) {
-        self.0.retain_mut(|before| {
-            let is_there = cordoned.iter().any(|other| other.name == before.node.name);
-            before.ended = if is_there { None } else { before.ended.or(Some(now)) };
-            before.ended.is_none_or(|ended| now.since(ended) < RETURN)
+        self.0.retain_mut(|(node, ended)| {
+            let is_there = cordoned.iter().any(|other| other.name == node.name);
+            *ended = if is_there { None } else { ended.or(Some(now)) };
+            ended.is_none_or(|ended| now.since(ended) < RETURN)
         });
     }
 
     /// Returns the time until the first of those that have ended no longer counts.
     pub fn next_return(&self, now: Moment) -> Option<Duration> {
-        let ended = self.0.iter().filter_map(|before| before.ended).min()?;
+        let ended = self.0.iter().filter_map(|(_, ended)| *ended).min()?;
         Some(RETURN.saturating_sub(now.since(ended)))
     }
 
     /// Returns why the node is kept in a pool of so many nodes; `None` if its turn has come.
     pub fn kept(&self, max_drained: MaxDrained, nodes: usize) -> Option<Kept> {
         let drained = max_drained.of(nodes);
-        let all = || self.0.iter().map(|before| &before.node);
+        let all = || self.0.iter().map(|(node, _)| node);
         let first = all().min().filter(|_| self.0.len() >= drained)?;
         let is_short = self.0.len() <= MAX_HANDED_ON;
         let before = all().filter(|_| is_short).map(|node| node.name.clone()).collect();
@@ -130,14 +124,14 @@ impl CordonsBefore {
 }
 
 /// Returns the nodes that their cordons take out: those of `before` that are still cordoned, and of the others as many as
-/// may be. `cordoned` has all cordoned nodes, the first cordon first.
-pub fn granted(cordoned: &[String], before: &[String], max: usize) -> Vec<String> {
-    let lasting: BTreeSet<&String> = before.iter().collect();
-    let (mut granted, others): (Vec<&String>, Vec<_>) =
-        cordoned.iter().partition(|node| lasting.contains(node));
-    let free = max.saturating_sub(granted.len());
-    granted.extend(others.into_iter().take(free));
-    granted.into_iter().cloned().collect()
+/// may be; and the rest. `cordoned` has all cordoned nodes, the first cordon first.
+pub fn granted(cordoned: Vec<String>, before: &[String], max: usize) -> (Vec<String>, Vec<String>) {
+    let lasting: BTreeSet<_> = before.iter().collect();
+    let (mut granted, mut kept): (Vec<_>, Vec<_>) =
+        cordoned.into_iter().partition(|node| lasting.contains(node));
+    let free = max.saturating_sub(granted.len()).min(kept.len());
+    granted.extend(kept.drain(..free));
+    (granted, kept)
 }
 
 /// Why a cordoned node is kept in the pool.
@@ -183,9 +177,8 @@ mod tests {
         };
         let cordoned =
             || vec![at("a", Some(7)), at("b", Some(7)), at("c", Some(7)), at("d", None), at("e", Some(6))];
-        let names = |before: &CordonsBefore| {
-            before.0.iter().map(|before| before.node.name.clone()).collect::<String>()
-        };
+        let names =
+            |before: &CordonsBefore| before.0.iter().map(|(node, _)| node.name.clone()).collect::<String>();
         for (node, by_date, by_revision) in [("b", "ade", "acde"), ("d", "", "abce"), ("x", "", "")] {
             assert_eq!(names(&CordonsBefore::new(node, cordoned(), false)), by_date);
             assert_eq!(names(&CordonsBefore::new(node, cordoned(), true)), by_revision);
@@ -263,7 +256,7 @@ mod tests {
                         pool.waiting.retain(|(node, _)| !pool.granted.contains(node));
                         prop_assert!(pool.granted.is_superset(&before));
                         let cordoned: Vec<_> = pool.cordoned.iter().map(|node| node.name.clone()).collect();
-                        by_all = super::granted(&cordoned, &by_all, max.of(nodes));
+                        by_all = super::granted(cordoned, &by_all, max.of(nodes)).0;
                         by_all.sort();
                         prop_assert_eq!(&by_all, &pool.granted.iter().map(|node| name(*node)).collect::<Vec<_>>());
                         prop_assert_eq!(pool.granted.len(), pool.cordoned.len().min(max.of(nodes)));

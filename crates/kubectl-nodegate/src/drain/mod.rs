@@ -75,13 +75,8 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 /// Returns true if the agents of all these nodes have a drain budget.
 async fn share_budget(agents: &Agents, nodes: &[FleetNode]) -> bool {
     let asked = nodes.iter().map(|node| agents.ask(node));
-    let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
-    while let Some(answer) = answers.next().await {
-        if answer.ok().is_none_or(|answer| answer.said.status.max_drained.is_none()) {
-            return false;
-        }
-    }
-    true
+    let answers = stream::iter(asked).buffer_unordered(AT_ONCE);
+    answers.all(async |answer| answer.is_ok_and(|answer| answer.said.status.max_drained.is_some())).await
 }
 
 /// Drains a node, and returns the exit code.

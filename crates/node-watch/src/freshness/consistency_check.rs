@@ -36,9 +36,9 @@ impl FreshnessMonitor {
         Some(due.max(self.check.waits_until()))
     }
 
-    /// Returns the time that the last answer took, within bounds.
-    pub(crate) fn answer_took(&self) -> Duration {
-        self.check.took
+    /// Returns the time that the last answer took, within bounds, and the age of a proof at which the next one is due.
+    pub(crate) fn pace(&self) -> (Duration, Duration) {
+        (self.check.took, self.check.due_after())
     }
 
     pub(super) fn answer_takes(&mut self, asked_at: Moment, now: Moment) {

@@ -69,13 +69,13 @@ pub(crate) fn keep_cordoned(
         return BTreeSet::new();
     }
     let nodes = facts.nodes.values().filter(|node| !node.is_labelled()).count();
-    facts.cordons = granted(&all, before, max_drained.of(nodes));
-    let drained = facts.cordons.len();
+    let (granted, rest) = granted(all, before, max_drained.of(nodes));
+    let drained = granted.len();
+    facts.cordons = granted;
     let are = if drained == 1 { "node is" } else { "nodes are" };
     let text = format!("kept in the pool: {drained} of {nodes} {are} drained (--max-drained {max_drained})");
-    let granted: BTreeSet<&String> = facts.cordons.iter().collect();
     let mut kept = BTreeSet::new();
-    for about in all.into_iter().filter(|name| !granted.contains(name)) {
+    for about in rest {
         let Some(node) = facts.nodes.get_mut(&about) else { continue };
         let Some(cordon) = node.cordon.clone() else { continue };
         if cordon.otherwise.is_none() {

@@ -17,6 +17,7 @@
 mod agent;
 mod balancer;
 mod bounds;
+mod broken_watches;
 mod cluster;
 mod connection;
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub struct SimulationReport {
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
     slowest_recovery: Duration,
-    /// The number of idle hours and the most requests in one: with Leases, and without.
-    idle: [(u64, u64); 2],
+    /// The number of hours of each [`Hour`], and the most requests in one.
+    hours: [(u64, u64); 3],
 }
 
 impl Default for SimulationReport {
@@ -37,9 +37,19 @@ impl Default for SimulationReport {
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
-            idle: [(0, 0); 2],
+            hours: [(0, 0); 3],
         }
     }
+}
+
+/// An hour whose requests are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hour {
+    /// The Lease is renewed, and the agent may read it.
+    WithLeases,
+    WithoutLeases,
+    /// No watch works.
+    WithoutWatches,
 }
 
 fn index(fault: SimulatedFault) -> usize {
@@ -67,8 +77,8 @@ impl SimulationReport {
         self.slowest_recovery = self.slowest_recovery.max(took);
     }
 
-    pub(crate) fn idle(&mut self, leases: bool, requests: u64) {
-        let (hours, most) = &mut self.idle[usize::from(!leases)];
+    pub(crate) fn hour(&mut self, hour: Hour, requests: u64) {
+        let (hours, most) = &mut self.hours[hour as usize];
         *hours += 1;
         *most = requests.max(*most);
     }
@@ -84,7 +94,7 @@ impl SimulationReport {
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
             row.iter_mut().zip(others).for_each(|(sum, more)| *sum += more);
         }
-        for ((hours, most), (more_hours, other_most)) in self.idle.iter_mut().zip(other.idle) {
+        for ((hours, most), (more_hours, other_most)) in self.hours.iter_mut().zip(other.hours) {
             *hours += more_hours;
             *most = other_most.max(*most);
         }
@@ -134,10 +144,8 @@ impl fmt::Display for SimulationReport {
             "answers judged: {}, of them stale {}; acknowledged {} times, each time true; slowest recovery {slowest:.1} s",
             self.answers, self.stale, self.acknowledged
         )?;
-        let [(hours, most), (hours_without, most_without)] = self.idle;
-        write!(
-            f,
-            "idle hours: {hours} with Leases, at most {most} requests; {hours_without} without, at most {most_without}"
-        )
+        let [with, without, broken] =
+            self.hours.map(|(hours, most)| format!("{hours}, at most {most} requests"));
+        write!(f, "idle hours: with Leases {with}; without {without}; without watches {broken}")
     }
 }

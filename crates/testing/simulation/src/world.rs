@@ -10,7 +10,7 @@ use crate::events::{Event, Events};
 use crate::oracle::KINDS;
 use crate::oracle::{AnswerBounds, Judged, Oracle};
 use crate::plan::WorldSettings;
-use crate::report::SimulationReport;
+use crate::report::{Hour, SimulationReport};
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -144,10 +144,11 @@ impl RunningWorld {
             self.bounds = FaultBounds::FAIR;
             self.report.episodes += 1;
         }
-        if !self.settings.service && self.random.u32(..20) == 0 {
-            self.idle_hour().await?;
+        match if self.settings.service { None } else { Some(self.random.u32(..20)) } {
+            Some(0) => self.idle_hour().await,
+            Some(1) => self.hour_without_watches().await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Lets time pass, and runs all actions that are due in it.
@@ -322,7 +323,7 @@ impl RunningWorld {
         let (requests, most) = (after.requests - before.requests, after.most_open);
         let lease_speaks = self.settings.leases && !self.cluster.clock_was_set_back && self.cluster.renews();
         let bar = if lease_speaks { 60 } else { 300 };
-        self.report.idle(lease_speaks, requests);
+        self.report.hour(if lease_speaks { Hour::WithLeases } else { Hour::WithoutLeases }, requests);
         if requests >= bar {
             return Err(format!("{requests} requests in an idle hour, which are not fewer than {bar}"));
         }
