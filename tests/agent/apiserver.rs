@@ -124,7 +124,7 @@ fn the_check_needs_a_certificate_authority() {
     let empty = format!("certificate-authority: {}", empty.display());
     for (instead, reason) in [
         ("insecure-skip-tls-verify: true", NO_AUTHORITY),
-        (&*empty, "certificate-authority has no certificate in PEM form"),
+        (&*empty, "certificate-authority has 0 bytes without a certificate in PEM form"),
     ] {
         let lines = text.lines().map(|line| match line.split_once("certificate-authority-data:") {
             Some((indent, _)) => format!("{indent}{instead}"),

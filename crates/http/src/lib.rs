@@ -58,7 +58,7 @@ pub use connection_handle::Connection;
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, PortSharing, bind};
-pub use metrics_format::{Format, alone, gauge, seconds};
+pub use metrics_format::Format;
 pub use networks::{Client, KnownClients, Networks, client_key};
 pub use rare_lines::RareLines;
 pub use requests::{Handler, Http, Protocol, serve_requests};

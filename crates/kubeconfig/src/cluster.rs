@@ -1,6 +1,6 @@
 //! The server, and how it is reached and verified.
 
-use crate::fields::Object;
+use crate::fields::{Object, no_certificate};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;
@@ -63,7 +63,7 @@ fn certificates(cluster: &Object<'_>, pem: &[u8]) -> Result<Vec<Vec<u8>>, String
     let all = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
     let found: Vec<_> = all.filter(usable).map(|certificate| certificate.to_vec()).collect();
     if found.is_empty() {
-        return Err(cluster.wrong("certificate-authority", "has no certificate in PEM form; give one"));
+        return Err(cluster.wrong("certificate-authority", no_certificate(pem)));
     }
     Ok(found)
 }

@@ -158,3 +158,11 @@ fn kind(value: &Value) -> &'static str {
         Value::Object(_) => "an object",
     }
 }
+
+/// Returns the error of a field without a certificate, which may be one in another form or something else.
+pub(crate) fn no_certificate(held: &[u8]) -> String {
+    format!(
+        "has {} bytes without a certificate in PEM form (-----BEGIN CERTIFICATE-----); give one",
+        held.len()
+    )
+}

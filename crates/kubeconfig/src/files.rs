@@ -188,7 +188,7 @@ fn homes() -> Vec<PathBuf> {
 /// Returns what is wrong with the files that were looked for, and what to do.
 pub(crate) fn looked_for(named: Option<&Path>) -> String {
     if let Some(named) = named {
-        return format!("--kubeconfig {} has no cluster; set KUBECONFIG", named.display());
+        return format!("--kubeconfig {} has no cluster; name another kubeconfig", named.display());
     }
     let is_set = variable("KUBECONFIG").is_some();
     let (by, todo) = if is_set { ("KUBECONFIG: ", "correct") } else { ("", "set") };

@@ -1,6 +1,6 @@
 //! The user's credentials, by kubectl's rules.
 
-use crate::fields::Object;
+use crate::fields::{Object, no_certificate};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use kube::Config;
@@ -40,7 +40,7 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
     if let Some((certificate, key)) = certificate.zip(key) {
         if !CertificateDer::pem_slice_iter(&certificate).any(|found| found.is_ok()) {
-            return Err(user.wrong("client-certificate", "has no certificate in PEM form; give one"));
+            return Err(user.wrong("client-certificate", no_certificate(&certificate)));
         }
         if PrivateKeyDer::from_pem_slice(&key).is_err() {
             return Err(user.wrong(

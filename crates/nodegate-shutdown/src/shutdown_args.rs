@@ -4,7 +4,7 @@ use crate::lock_holder::LockHolder;
 use crate::overview;
 use crate::signal_files::SignalFiles;
 use clap::{Parser, Subcommand};
-use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, address, failed};
+use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, failed};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ enum Command {
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct AgentArg {
     /// Address of this node's agent
-    #[arg(long, env = "NODEGATE_AGENT", value_name = "IP:PORT", value_parser = address)]
+    #[arg(long, env = "NODEGATE_AGENT", value_name = "IP:PORT", value_parser = agent)]
     #[arg(default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HTTP_PORT))]
     agent: SocketAddr,
 }
@@ -63,6 +63,10 @@ struct AgentArg {
 fn directory(value: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(value);
     if path.is_absolute() { Ok(path) } else { Err("takes an absolute path") }
+}
+
+fn agent(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "takes the agent's IP address and port, e.g. 127.0.0.1:25001 or [::1]:25001")
 }
 
 impl Program for Args {

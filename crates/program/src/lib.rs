@@ -1,4 +1,4 @@
-//! The shared parts of all programs: settings, log lines, signals, exit codes, and text of strangers.
+//! The shared parts of all programs: settings, log lines, signals, exit codes, gauges, and text of strangers.
 //!
 //! A program implements [`Program`] for its `clap` parser, and its `main` is [`run`]. [`run`] reads the
 //! settings, reports all mistakes at once, starts the log and does the work.
@@ -9,6 +9,7 @@
 
 mod causes;
 mod episode;
+mod gauges;
 mod help;
 mod logging;
 mod mistakes;
@@ -22,6 +23,7 @@ mod variables;
 
 pub use causes::{last_cause, os_words, with_causes};
 pub use episode::Episode;
+pub use gauges::{alone, gauge, seconds};
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use run::{Program, Tasks, block_on, run, start_thread};

@@ -16,7 +16,8 @@ pub(super) fn find(args: &KubectlArgs) -> Result<Found, String> {
         found
     } else {
         let file = args.kubeconfig.as_deref();
-        let none = |why: String| nodegate_kubeconfig::no_credentials(&why, file) + ", or give --kubeconfig";
+        let hint = if file.is_some() { "" } else { ", or give --kubeconfig" };
+        let none = |why: String| nodegate_kubeconfig::no_credentials(&why, file) + hint;
         let in_cluster = nodegate_kubeconfig::in_cluster().map_err(none)?;
         if let Some(name) = &args.context {
             return Err(format!("the pod's service account has no context {name:?}"));

@@ -72,10 +72,7 @@ fn mistakes_in_a_kubeconfig_are_named() {
     let exec =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: absent, interactiveMode: Never}}";
     for (text, said) in [
-        (
-            String::new(),
-            "_PORT), and --kubeconfig FILE has no cluster; set KUBECONFIG, or give --kubeconfig\n",
-        ),
+        (String::new(), "_PORT), and --kubeconfig FILE has no cluster; name another kubeconfig\n"),
         (
             text("", closed, token),
             "FILE has no current-context: set it with kubectl config use-context; it has prod\n",

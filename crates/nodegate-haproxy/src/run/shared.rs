@@ -4,7 +4,7 @@ use crate::plan::applied::{Applied, Checked};
 use crate::plan::desired::{Desired, INTENDED};
 use crate::run::args::Args;
 use crate::watch::Life;
-use nodegate_http::{alone, gauge};
+use nodegate_program::{alone, gauge};
 use nodegate_readiness::Verdict;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;

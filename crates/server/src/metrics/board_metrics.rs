@@ -3,7 +3,7 @@
 use super::counters::MAX_REASON_CHARS;
 use crate::reading::Reader;
 use nodegate_agent_api::{CheckStatus, ProberRecord, ServiceStatus, Standing, Status};
-use nodegate_http::{alone, gauge, seconds};
+use nodegate_program::{alone, gauge, seconds};
 use nodegate_readiness::{Moment, Reason, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
