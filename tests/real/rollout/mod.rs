@@ -7,6 +7,7 @@ mod pool;
 use crate::gate::Gate;
 use ingress::Hook;
 use nodegate_testbed::real_cluster::RealCluster;
+use nodegate_testbed::until;
 use nodegate_testbed::watching::seen;
 use pool::{Cost, Pool, Workload, wait_stale};
 use serde_json::json;
@@ -27,7 +28,8 @@ fn delete(pool: &Pool<'_>) {
 /// Deletes the pod, and lets its hook begin to wait.
 fn delete_and_wait(pool: &Pool<'_>) {
     delete(pool);
-    sleep(Duration::from_secs(4));
+    until("the hook to wait", || pool.is_ending_on(0).then_some(()));
+    sleep(Duration::from_secs(1));
     assert!(pool.is_ending_on(0), "the hook does not wait");
 }
 

@@ -19,6 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -301,11 +302,15 @@ impl<'a> Pool<'a> {
         let over = AtomicBool::new(false);
         let mut cost = thread::scope(|scope| {
             let watching = scope.spawn(|| self.watch_ends(&over));
-            event(self);
-            self.wait_whole();
-            let took = began.elapsed();
+            let event = catch_unwind(AssertUnwindSafe(|| {
+                event(self);
+                self.wait_whole();
+                began.elapsed()
+            }));
+            // The scope would wait for it for ever.
             over.store(true, Ordering::SeqCst);
-            Cost { took, ends: watching.join().unwrap(), ..Cost::default() }
+            let (took, ends) = (event.unwrap_or_else(|panic| resume_unwind(panic)), watching.join().unwrap());
+            Cost { took, ends, ..Cost::default() }
         });
         self.wait_in_service();
         thread::sleep(AFTERWARDS);
