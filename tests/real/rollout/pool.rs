@@ -310,7 +310,7 @@ impl<'a> Pool<'a> {
             // The scope would wait for it for ever.
             over.store(true, Ordering::SeqCst);
             let (took, ends) = (event.unwrap_or_else(|panic| resume_unwind(panic)), watching.join().unwrap());
-            Cost { took, ends, ..Cost::default() }
+            Cost { ends, took, ..Cost::default() }
         });
         self.wait_in_service();
         thread::sleep(AFTERWARDS);
