@@ -59,7 +59,7 @@ fn bad_credentials_are_an_error_of_one_line() {
     }});
     for (user, error) in [
         (json!({"token": "wrong"}), ": the API server refuses the credentials of the kubeconfig "),
-        (json!({}), "can't list Nodes: nodes is forbidden: User \"system:anonymous\" cannot list resource"),
+        (json!({}), ", user \"sim\": the API server gets no credentials; give it a token, "),
         (
             failing,
             "credential plugin /bin/false: it failed with exit status 1, and printed no error; run it by hand",

@@ -328,7 +328,7 @@ fn an_agent_that_does_not_read_the_files_is_named_before_the_day() {
 #[test]
 fn a_wrong_setting_is_named() {
     for (setting, takes) in [
-        ("--agent=localhost", "takes an IP address and a port"),
+        ("--agent=localhost", "takes the agent's IP address and port, e.g. 127.0.0.1:25001"),
         ("--host-signals=run", "takes an absolute path"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_nodegate-shutdown")).arg(setting).output().unwrap();
