@@ -28,6 +28,8 @@ pub(crate) struct Activity {
     order: Order,
     phase: AtomicU8,
     since: AtomicU64,
+    last: AtomicBool,
+    bound_to_client: AtomicBool,
     blocked: AtomicBool,
     /// The number of successful sends.
     progress: AtomicU32,
@@ -49,6 +51,8 @@ impl Activity {
             phase: AtomicU8::new(Phase::New as u8),
             since: AtomicU64::new(order.fetch_add(1, Ordering::Relaxed)),
             order,
+            last: AtomicBool::new(false),
+            bound_to_client: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             progress: AtomicU32::new(0),
         }
@@ -86,6 +90,25 @@ impl Activity {
         }
     }
 
+    /// Marks the connection to end with the next answer.
+    pub(crate) fn end_after_answer(&self) {
+        self.last.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ends_after_answer(&self) -> bool {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Ends the present request when its client ends its side of the connection.
+    pub(crate) fn bind_to_client(&self) {
+        self.bound_to_client.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the present request ends with its client.
+    pub(crate) fn is_bound_to_client(&self) -> bool {
+        self.bound_to_client.load(Ordering::Relaxed) && self.phase() == Phase::Busy
+    }
+
     /// Notes that the client leaves no room for an answer.
     pub(crate) fn block(&self) {
         self.blocked.store(true, Ordering::Relaxed);
@@ -107,6 +130,7 @@ impl Activity {
     /// Notes the answer. If part of the body is unread, the client's bytes are still due.
     pub(crate) fn end(&self, body_left: bool) {
         self.since.store(self.order.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.bound_to_client.store(false, Ordering::Relaxed);
         self.set(if body_left { Phase::Reading } else { Phase::Idle });
     }
 

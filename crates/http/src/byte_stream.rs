@@ -40,7 +40,7 @@ impl ClientStream {
 
     /// Marks the next bytes sent as the last ones.
     pub fn end_after_answer(&self) {
-        self.connection.socket().ends_after_answer = true;
+        self.connection.activity().end_after_answer();
     }
 
     /// Waits until the start of the connection is clear. Returns the first four bytes, which are still to be read.
@@ -104,7 +104,8 @@ impl ClientStream {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = self.connection.socket().poll_send(cx, bytes);
+        let is_last = self.connection.activity().ends_after_answer();
+        let sent = self.connection.socket().poll_send(cx, bytes, is_last);
         if sent.is_pending() {
             self.connection.activity().block();
         } else {

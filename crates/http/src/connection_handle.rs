@@ -80,14 +80,13 @@ impl Connection {
 
     /// Resolves when the client has ended its side and the present request must end with it.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut socket = self.socket();
-        if socket.ends_with_client { socket.poll_gone(cx) } else { Poll::Pending }
+        if self.activity().is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
     }
 
     /// Ends the present request when its client ends its side of the connection: the future of its answer is
     /// dropped then. Without this call a client that has finished sending still gets its answer.
     pub fn end_with_client(&self) {
-        self.socket().ends_with_client = true;
+        self.activity().bind_to_client();
     }
 
     /// Makes the client a known one for this connection: strangers don't take its place any more.

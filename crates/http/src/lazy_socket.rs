@@ -25,10 +25,6 @@ pub(crate) struct Socket {
     ahead: VecDeque<u8>,
     /// True if the client has ended its side.
     ended: bool,
-    /// True if the next bytes sent are the last ones.
-    pub(crate) ends_after_answer: bool,
-    /// True if the present request ends when its client ends its side of the connection.
-    pub(crate) ends_with_client: bool,
 }
 
 #[derive(Debug)]
@@ -41,8 +37,7 @@ enum Inner {
 
 impl Socket {
     pub(crate) fn new(socket: net::TcpStream) -> Self {
-        let (ahead, ended, ends_after_answer, ends_with_client) = Default::default();
-        Self { inner: Inner::Unregistered(socket), ahead, ended, ends_after_answer, ends_with_client }
+        Self { inner: Inner::Unregistered(socket), ahead: VecDeque::new(), ended: false }
     }
 
     /// Returns true if the client has ended its side.
@@ -90,8 +85,13 @@ impl Socket {
     /// The kernel holds back the last answer of a connection until the connection ends, and sends both in one
     /// packet instead of two. The client wakes once. This saves a sixth of the cost of a probe. If no end
     /// comes, the kernel waits 200 ms.
-    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let more = if self.ends_after_answer { SendFlags::MORE } else { SendFlags::empty() };
+    pub(crate) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> Poll<io::Result<usize>> {
+        let more = if is_last { SendFlags::MORE } else { SendFlags::empty() };
         match send(self.inner.descriptor()?, bytes, SendFlags::NOSIGNAL | more) {
             Err(Errno::WOULDBLOCK) => Pin::new(self.inner.registered()?).poll_write(cx, bytes),
             sent => Poll::Ready(Ok(sent?)),

@@ -110,10 +110,9 @@ where
                 response.headers_mut().insert(CONNECTION, CLOSE.clone());
             }
             let ends = is_closed_by(response.headers());
-            let mut socket = connection.socket();
-            socket.ends_after_answer |= asks_to_close || ends;
-            socket.ends_with_client = false;
-            drop(socket);
+            if asks_to_close || ends {
+                connection.activity().end_after_answer();
+            }
             connection.activity().end(body_left && ends);
             Ok::<_, Infallible>(response)
         }
