@@ -69,20 +69,3 @@ pub(crate) fn is_on_this_node(peer: IpAddr, socket: &TcpStream) -> bool {
     let local = || SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|local| local.ip());
     peer.to_canonical().is_loopback() || local() == Some(peer)
 }
-
-/// Returns true if closing a connection would help.
-pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lack_of_descriptors_is_told_from_other_errors() {
-        let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
-        assert!(lacks_descriptors(&error(Errno::MFILE)) && lacks_descriptors(&error(Errno::NFILE)));
-        assert!(!lacks_descriptors(&error(Errno::NOBUFS)));
-    }
-}

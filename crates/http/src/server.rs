@@ -1,6 +1,6 @@
 //! Serves the connections of one listener, from its start to a bounded end.
 
-use crate::accept::{Acceptor, is_on_this_node, lacks_descriptors};
+use crate::accept::{Acceptor, is_on_this_node};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
 use crate::connections::{ConnectionSlot, Connections};
@@ -11,6 +11,7 @@ use crate::networks::{Client, KnownClients, Networks};
 use crate::rare_lines::RareLines;
 use crate::requests::Protocol;
 use crate::syn_filter::FilteredAcceptor;
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use std::convert::Infallible;
 use std::future::Future;
@@ -165,7 +166,7 @@ impl<P: Protocol> Server<P> {
 
     /// Waits after a failure to accept.
     async fn pause(&self, acceptor: &Acceptor, error: &io::Error) {
-        let lacks_descriptors = lacks_descriptors(error);
+        let lacks_descriptors = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
         // The kernel takes a descriptor before it looks into the queue.
         if lacks_descriptors && !acceptor.has_queued_connection() {
             acceptor.wait_for_next();
