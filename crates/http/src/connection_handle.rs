@@ -47,7 +47,8 @@ impl Connection {
     /// answer arrive.
     pub async fn close(&self) {
         if !self.finish() {
-            self.linger().await;
+            // In a box: hardly a connection lingers, and each has room for what it may do.
+            Box::pin(self.linger()).await;
         }
     }
 

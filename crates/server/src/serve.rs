@@ -67,7 +67,7 @@ impl Handler for AppHandler {
 
     async fn answer(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         connection: Connection,
     ) -> Response<AnswerBody> {
         let route = Route::of(request.method(), request.uri().path());
@@ -81,7 +81,8 @@ impl Handler for AppHandler {
         }
         let client = connection.client;
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
-        let response = self.app.respond_on(route, request, self.app.now(), client, Some(self.port)).await;
+        let response =
+            self.app.respond_on(route, &mut request, self.app.now(), client, Some(self.port)).await;
         if let Some(uri) = uri {
             let (client, code) = (client.address.to_canonical(), response.status().as_u16());
             tracing::debug!(%client, path = %uri, code, "answered a request");

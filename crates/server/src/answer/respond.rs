@@ -8,7 +8,6 @@ use super::response_head::{Answered, ResponseHead};
 use super::shared_answer::Representation;
 use crate::probers::RequestTarget;
 use crate::route::Route;
-use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
@@ -35,12 +34,12 @@ impl App {
     /// request is not read; a connection with unread body bytes ends with the response.
     pub async fn respond_to<B: Body>(
         &self,
-        request: Request<B>,
+        mut request: Request<B>,
         now: Moment,
         peer: IpAddr,
     ) -> Response<AnswerBody> {
         let route = Route::of(request.method(), request.uri().path());
-        self.respond_on(route, request, now, unconnected(peer), None).await
+        self.respond_on(route, &mut request, now, unconnected(peer), None).await
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to), and counts the answer. If the port has
@@ -49,7 +48,7 @@ impl App {
     pub(crate) async fn respond_on<B: Body>(
         &self,
         route: Route,
-        request: Request<B>,
+        request: &mut Request<B>,
         now: Moment,
         client: Client,
         port: Option<Port>,
@@ -73,11 +72,11 @@ impl App {
         }
     }
 
-    /// What may take long is in a box, so that the hot path has no room for it.
+    /// What may take long is in a box, and the request stays where it is, so that the hot path copies little.
     async fn answer<B: Body>(
         &self,
         route: Route,
-        mut request: Request<B>,
+        request: &mut Request<B>,
         now: Moment,
         client: Client,
         port: Option<Port>,
@@ -102,13 +101,13 @@ impl App {
         if !request.body().is_end_stream() {
             head.close();
         }
-        let (Parts { method, uri, .. }, _) = request.into_parts();
-        match method {
+        let (method, uri) = (request.method(), request.uri());
+        match *method {
             Method::GET | Method::HEAD => {}
             Method::OPTIONS => head.allow(),
             _ => {
                 head.allow();
-                record_stray(&method, &uri, StatusCode::METHOD_NOT_ALLOWED);
+                record_stray(method, uri, StatusCode::METHOD_NOT_ALLOWED);
                 let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
                 return (head.text(StatusCode::METHOD_NOT_ALLOWED, text), None);
             }
@@ -123,7 +122,7 @@ impl App {
             slot => slot.flatten(),
         };
         if route == Route::Page && may_be_a_balancer {
-            let page = RequestTarget::Page { is_head: method == Method::HEAD };
+            let page = RequestTarget::Page { is_head: *method == Method::HEAD };
             self.verdicts.record(&asker, page, Some(200), Some(Verdict::Ready), now);
         }
         let which = match route {
@@ -132,15 +131,15 @@ impl App {
             Route::Drain => Representation::Drain,
             Route::Page => Representation::Page { refreshes: query != "pause" },
             Route::Health | Route::NodeCheck => {
-                return self.verdicts.health(head, route, &asker, &uri, now).await;
+                return self.verdicts.health(head, route, &asker, uri, now).await;
             }
-            Route::Services => return self.verdicts.service_health(head, &uri, &asker, now),
-            Route::Wait => return (Box::pin(self.waits.answer(head, &uri, client, now)).await, None),
+            Route::Services => return self.verdicts.service_health(head, uri, &asker, now),
+            Route::Wait => return (Box::pin(self.waits.answer(head, uri, client, now)).await, None),
             Route::NodeName => return (self.node_name(head), None),
             Route::Live => return (self.live(head, now), None),
             Route::Ready => return (self.ready(head), None),
             Route::Other => {
-                record_stray(&method, &uri, StatusCode::NOT_FOUND);
+                record_stray(method, uri, StatusCode::NOT_FOUND);
                 let paths = if metrics_moved_to.is_some() { PATHS_HERE } else { PATHS };
                 let text = format!("{:.100}: not found; try {paths}\n", uri.path());
                 return (head.text(StatusCode::NOT_FOUND, text), None);
