@@ -1,13 +1,13 @@
 //! The whole state of an agent, for `/status.json`.
 
 use crate::drain::{DrainStatus, ServiceStatus};
-use nodegate_readiness::board::{BoardView, NODE_NAME_MISSING, why};
+use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::drain::EXCLUDED;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
-    Board, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
+    Board, BoardView, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
     PendingNotReady, Reason, StartMode, Verdict,
 };
 use serde::{Deserialize, Serialize};

@@ -82,8 +82,11 @@ impl AgentAddress {
 
     /// Returns the error of a query for the user, who gave the address with `--addr` if `is_asked`.
     pub(crate) fn failed(&self, is_asked: bool, error: impl fmt::Display) -> String {
-        let (flag, hint) =
-            if is_asked { ("--addr ", "") } else { ("", " (by LISTEN_PORT; --addr names another)") };
+        let (flag, hint) = if is_asked {
+            ("--addr ", "")
+        } else {
+            ("", " (from the environment, or the default; set LISTEN_PORT, or give --addr)")
+        };
         format!("{flag}http://{self}{hint}: {error}")
     }
 

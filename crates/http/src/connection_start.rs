@@ -62,7 +62,7 @@ fn target_without_version(request: &[u8]) -> Line<'_> {
 
 /// The start of a version 1 header, and its longest length with the line end.
 const V1: &[u8] = b"PROXY ";
-const MOST_OF_V1: usize = 107;
+const MAX_V1_BYTES: usize = 107;
 
 /// The start of a version 2 header, and the length of its fixed part.
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -70,7 +70,7 @@ const V2_FIXED: usize = 16;
 
 /// The longest header of either version that is accepted. The protocol allows 64 KiB of extensions; balancers
 /// send some dozens of bytes.
-const MOST: usize = 1024;
+const MAX_HEADER_BYTES: usize = 1024;
 
 /// The error for bytes that begin like a header and are not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +92,10 @@ fn proxy_header(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
 /// Finds the end of a line such as `PROXY TCP4 192.0.2.1 192.0.2.2 1024 80`. The addresses are not read.
 fn v1(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     const FAMILIES: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
-    let within = bytes.get(..MOST_OF_V1).unwrap_or(bytes);
+    let within = bytes.get(..MAX_V1_BYTES).unwrap_or(bytes);
     match memchr::memmem::find(within, b"\r\n") {
         Some(end) if FAMILIES.iter().any(|family| within.starts_with(family)) => Ok(Some(end + 2)),
-        None if bytes.len() < MOST_OF_V1 => Ok(None),
+        None if bytes.len() < MAX_V1_BYTES => Ok(None),
         _ => Err(Malformed),
     }
 }
@@ -106,7 +106,11 @@ fn v2(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     match fixed.get(V2.len()..) {
         Some(&[0x20 | 0x21, _family, high, low]) => {
             let whole = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
-            if whole <= MOST { Ok((bytes.len() >= whole).then_some(whole)) } else { Err(Malformed) }
+            if whole <= MAX_HEADER_BYTES {
+                Ok((bytes.len() >= whole).then_some(whole))
+            } else {
+                Err(Malformed)
+            }
         }
         _ => Err(Malformed),
     }
@@ -138,7 +142,7 @@ mod tests {
             v2_header(0x21, 0x11, 12 + 40),
             v2_header(0x21, 0x21, 36),
             v2_header(0x21, 0x31, 216),
-            v2_header(0x21, 0x11, MOST - V2_FIXED),
+            v2_header(0x21, 0x11, MAX_HEADER_BYTES - V2_FIXED),
         ];
         v1.iter().map(|line| line.as_bytes().to_vec()).chain(v2).collect()
     }
@@ -175,7 +179,7 @@ mod tests {
         let v2 = [
             v2_header(0x11, 0x11, 12),
             v2_header(0x22, 0x11, 12),
-            v2_header(0x21, 0x11, MOST - V2_FIXED + 1),
+            v2_header(0x21, 0x11, MAX_HEADER_BYTES - V2_FIXED + 1),
         ];
         for bytes in lines.iter().map(|line| line.as_bytes().to_vec()).chain(v2) {
             assert_eq!(proxy_header(&bytes), Err(Malformed), "{bytes:?}");
@@ -187,14 +191,14 @@ mod tests {
         #[test]
         fn more_bytes_change_no_result(
             start in prop_oneof![Just(V1.to_vec()), Just(V2.to_vec()), Just(Vec::new())],
-            rest in proptest::collection::vec(any::<u8>(), 0..2 * MOST),
+            rest in proptest::collection::vec(any::<u8>(), 0..2 * MAX_HEADER_BYTES),
         ) {
             let bytes = [start, rest].concat();
             let said: Vec<_> = (0..=bytes.len()).map(|length| proxy_header(&bytes[..length])).collect();
             for pair in said.windows(2) {
                 prop_assert!(pair[0] == Ok(None) || pair[0] == pair[1], "{pair:?}");
             }
-            prop_assert!(bytes.len() < MOST || *said.last().unwrap() != Ok(None));
+            prop_assert!(bytes.len() < MAX_HEADER_BYTES || *said.last().unwrap() != Ok(None));
         }
     }
 

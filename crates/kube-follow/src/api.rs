@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// The longest answer. etcd's own limit is 1.5 MiB for an object.
-const LONGEST_ANSWER: usize = 8 << 20;
+const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// The most attempts of a read. A replacement that was under way at the first failure may have the same credentials.
 const ATTEMPTS: u32 = 3;
 
@@ -276,7 +276,7 @@ pub async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Reply, A
     let response = client.send(request.map(Body::from)).await.map_err(|error| failed(&error))?;
     let (head, body) = response.into_parts();
     let date = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
-    let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&*error))?;
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| failed(&*error))?;
     Ok(Reply {
         status: head.status,
         retry_after: retry_after(&head.headers),

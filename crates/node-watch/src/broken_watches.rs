@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// The pause before the next watch, which doubles each time. At its longest, an hour without watches costs 280 lists of the
 /// Node, 3 watches, and 3 times both of the Lease, which are fewer than 300 requests.
 const FIRST_PAUSE: Duration = Duration::from_mins(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(20);
+const MAX_PAUSE: Duration = Duration::from_mins(20);
 
 /// The watches in a row that broke after their lists had been answered.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl BrokenWatches {
             *self = Self::default();
         } else if now.since(*self.since.get_or_insert(now)) >= PATIENCE {
             let is_first = self.pause.is_zero();
-            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
             self.next_watch = now.plus(self.pause);
             return is_first;
         }

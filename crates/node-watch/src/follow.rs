@@ -26,7 +26,7 @@ use tracing::field;
 /// what the last check took. A frozen API server accepts connections and never answers, and another one may. One whose
 /// cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-const LONGEST_ANSWER: Duration = Duration::from_secs(16);
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(16);
 /// The time that the rest of a list may take.
 const REST_OF_LIST: Duration = Duration::from_secs(1);
 /// The lifetime of a watch in seconds, after which the server ends it and the agent resumes it. The range is
@@ -44,7 +44,7 @@ const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 /// it waits less between two attempts. Otherwise it might open the ports without data, although the API
 /// server has been back for seconds.
 const STARTING: Duration = Duration::from_secs(20);
-const LONGEST_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
+const MAX_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
 
 /// Follows the own Node, forever.
 pub(crate) async fn node(
@@ -141,7 +141,7 @@ impl<F: Followed> Follower<F> {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }
         if ended.reason == FailureReason::Timeout && self.broken_watches.since.is_none() {
-            self.answer_within = (self.answer_within * 2).min(LONGEST_ANSWER);
+            self.answer_within = (self.answer_within * 2).min(MAX_ANSWER_TIME);
         } else if ended.lasted > LASTING {
             self.backoff.reset();
             self.answer_within = ANSWER_WITHIN;
@@ -153,7 +153,7 @@ impl<F: Followed> Follower<F> {
             // The API server has just answered the check, and each agent sends its check at another time.
             FailureReason::Unresponsive | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
             _ if self.driver.now() < Moment::from_start(STARTING) => {
-                self.backoff.wait().min(around(LONGEST_WAIT_WHILE_STARTING))
+                self.backoff.wait().min(around(MAX_WAIT_WHILE_STARTING))
             }
             _ => self.backoff.wait(),
         };

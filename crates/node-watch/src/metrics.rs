@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of API server addresses that are kept. They rarely change; the oldest is dropped.
-const MOST_SERVERS: usize = 8;
+const MAX_SERVERS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabels {
@@ -69,11 +69,11 @@ impl WatchMetrics {
             server.1 = up;
             return;
         }
-        if servers.len() == MOST_SERVERS {
+        if servers.len() == MAX_SERVERS {
             servers.pop_front();
         }
         servers.push_back((address.to_owned(), up));
-        debug_assert!(servers.len() <= MOST_SERVERS);
+        debug_assert!(servers.len() <= MAX_SERVERS);
     }
 
     /// Adds the families to a registry, whose prefix is `nodegate`.
@@ -186,7 +186,7 @@ mod tests {
             readings.server("10.0.0.19:6443", false);
         }
         let servers = readings.servers.lock().unwrap().clone();
-        assert_eq!(servers.len(), MOST_SERVERS);
+        assert_eq!(servers.len(), MAX_SERVERS);
         assert_eq!(servers.iter().filter(|(address, up)| address == "10.0.0.19:6443" && !up).count(), 1);
     }
 

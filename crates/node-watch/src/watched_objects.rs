@@ -64,7 +64,7 @@ struct LeaseSpec {
 /// The number of renewals in the duration of a Lease.
 const RENEWALS: u32 = 4;
 /// The longest duration of a Lease that is used.
-const LONGEST_LEASE: Duration = Duration::from_hours(1);
+const MAX_LEASE: Duration = Duration::from_hours(1);
 
 impl WatchedLease {
     /// Returns the time of the renewal, by the kubelet's clock.
@@ -76,7 +76,7 @@ impl WatchedLease {
     /// Returns the interval of the renewals.
     pub(crate) fn renewed_every(&self) -> Option<Duration> {
         let seconds = self.spec.as_ref()?.lease_duration_seconds.as_ref()?.as_u64()?;
-        let holds = Duration::from_secs(seconds).min(LONGEST_LEASE);
+        let holds = Duration::from_secs(seconds).min(MAX_LEASE);
         (!holds.is_zero()).then_some(holds / RENEWALS)
     }
 }

@@ -5,12 +5,11 @@ mod freshness;
 mod published;
 mod service_board;
 mod unknown_ready;
-mod view;
+pub(crate) mod view;
 
 pub use freshness::{Freshness, LastFacts, LastKnown};
 pub use published::Published;
 pub use service_board::{KnownService, ServiceView};
-pub use view::BoardView;
 
 use self::published::Rendered;
 use crate::answer::{Answer, Reply};

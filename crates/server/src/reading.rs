@@ -6,13 +6,12 @@ use nodegate_agent_api::{
     WaitingFor,
 };
 use nodegate_agent_client::{acknowledgement, hints};
-use nodegate_readiness::board::BoardView;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{
     AckProgress, Acknowledgement, Judgement, PoolChange, ProbeHistory, ProberKind, Sessions, Subject,
     SubjectKind, judge,
 };
-use nodegate_readiness::{Board, KnownService, Moment, Timeline, Verdict};
+use nodegate_readiness::{Board, BoardView, KnownService, Moment, Timeline, Verdict};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

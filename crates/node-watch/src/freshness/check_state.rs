@@ -19,7 +19,7 @@ pub(super) const CHECK_LATE: Duration = Duration::from_millis(1500);
 pub(super) const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
 /// The most states of the Node that are remembered while a check is in progress. If the watch delivers more,
 /// an answer that it has overtaken looks like another history, and costs a list.
-const MOST_REMEMBERED: usize = 64;
+const MAX_REMEMBERED: usize = 64;
 
 /// The reason why a check has no useful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) struct SentCheck {
 impl SentCheck {
     /// Records a state of the cache.
     pub(super) fn remember(&mut self, state: &NodeVersion) {
-        if self.held.len() == MOST_REMEMBERED {
+        if self.held.len() == MAX_REMEMBERED {
             self.held.remove(0);
         }
         self.held.push(state.clone());

@@ -6,7 +6,7 @@ use super::check_state::{
 use super::node_state::{Finding, NodeVersion};
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP};
+use super::{Action, FreshnessMonitor, LEASE_OVERDUE, MAX_REPLACEMENT_GAP};
 use crate::stream::Stream;
 use nodegate_kube_follow::{Backoff, Connection, FailureReason};
 use nodegate_readiness::Moment;
@@ -15,11 +15,11 @@ use std::time::Duration;
 /// The part of `--stale-after` within which a server's answers keep the cache fresh.
 const SLOWEST: u32 = 3;
 /// The most late checks whose answers still count.
-const MOST_LATE: usize = 2;
+const MAX_LATE: usize = 2;
 /// The time for a change in the answer to arrive on the watch.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
-const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
+const MAX_CONNECTION_GAP: Duration = Duration::from_secs(30);
 
 impl FreshnessMonitor {
     /// Returns the time of the next check if there is no proof until then. It is `None` while the Node is not
@@ -63,7 +63,7 @@ impl FreshnessMonitor {
         match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
             CheckProgress::AwaitingAnswer(sent) if due => {
                 self.take(Transition::CheckFailed);
-                if self.check.late.len() == MOST_LATE {
+                if self.check.late.len() == MAX_LATE {
                     self.check.late.remove(0);
                 }
                 self.check.late.push(sent);
@@ -170,7 +170,7 @@ impl FreshnessMonitor {
         };
         if moves {
             check.next_connection = now.plus(check.connection_gap);
-            check.connection_gap = (check.connection_gap * 2).min(LONGEST_CONNECTION_GAP);
+            check.connection_gap = (check.connection_gap * 2).min(MAX_CONNECTION_GAP);
         }
     }
 
@@ -287,7 +287,7 @@ impl FreshnessMonitor {
         if self.lease.is_open() && self.lease.has_heartbeat && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);
-            self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);
+            self.replacement_gap = (self.replacement_gap * 2).min(MAX_REPLACEMENT_GAP);
             self.replace_those(FailureReason::Unresponsive, |_| true);
         }
     }

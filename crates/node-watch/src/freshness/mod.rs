@@ -61,7 +61,7 @@ const LEASE_OVERDUE: f64 = 1.2;
 /// The agent replaces streams that went silent together at once, and then more and more rarely: a dead
 /// kubelet is silent, too, and costs 280 checks an hour beside the lists and watches of each replacement.
 const FIRST_REPLACEMENT_GAP: Duration = Duration::from_secs(24);
-const LONGEST_REPLACEMENT_GAP: Duration = Duration::from_mins(30);
+const MAX_REPLACEMENT_GAP: Duration = Duration::from_mins(30);
 
 /// An event that the state machine reacts to.
 #[derive(Clone, Debug)]
