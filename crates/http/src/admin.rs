@@ -4,7 +4,7 @@ use crate::connection_handle::Connection;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::metrics_format::Format;
-use crate::requests::{Handler, Http};
+use crate::requests::{Answer, Handler, Http};
 use crate::server::{ServeOptions, serve};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -79,16 +79,12 @@ impl<H: Health> AdminPages<H> {
 impl<H: Health> Handler for AdminPages<H> {
     type Body = Full<Bytes>;
 
-    async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        _connection: Connection,
-    ) -> Response<Self::Body> {
+    fn answer(self: &Arc<Self>, request: Request<Incoming>, _connection: &Connection) -> Answer<Self::Body> {
         let mut page = self.page(&request);
         if !request.body().is_end_stream() {
             page.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        page
+        Answer::Now(page)
     }
 }
 

@@ -4,8 +4,8 @@
 //! A program implements [`Handler`] and passes it to [`serve`]:
 //!
 //! ```
-//! use nodegate_http::{Connection, Handler, Http, ServeOptions, PortSharing, bind, serve, text};
-//! use http::{Request, Response, StatusCode};
+//! use nodegate_http::{Answer, Connection, Handler, Http, ServeOptions, PortSharing, bind, serve, text};
+//! use http::{Request, StatusCode};
 //! use std::sync::Arc;
 //!
 //! struct Hello;
@@ -13,12 +13,12 @@
 //! impl Handler for Hello {
 //!     type Body = http_body_util::Full<bytes::Bytes>;
 //!
-//!     async fn answer(
-//!         self: Arc<Self>,
+//!     fn answer(
+//!         self: &Arc<Self>,
 //!         _request: Request<hyper::body::Incoming>,
-//!         connection: Connection,
-//!     ) -> Response<Self::Body> {
-//!         text(StatusCode::OK, format!("hello, {}\n", connection.client.address))
+//!         connection: &Connection,
+//!     ) -> Answer<Self::Body> {
+//!         Answer::Now(text(StatusCode::OK, format!("hello, {}\n", connection.client.address)))
 //!     }
 //! }
 //!
@@ -61,7 +61,7 @@ pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
 pub use networks::{Client, KnownClients, Networks, client_key};
 pub use rare_lines::RareLines;
-pub use requests::{Handler, Http, Protocol, serve_requests};
+pub use requests::{Answer, Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
 
 // Re-exported so that the programs register their metric families with the same version.

@@ -4,6 +4,8 @@ use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
 use crate::networks::Client;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, ready};
 use http::header::{CONNECTION, HeaderValue};
 use http::{HeaderMap, Request, Response, Version};
 use http_body::Body;
@@ -37,11 +39,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Answers a request. An answer with `Connection: close` is the last of its connection; one must be sent
     /// if the body of the request was not read to its end.
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        connection: Connection,
-    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
+    fn answer(self: &Arc<Self>, request: Request<Incoming>, connection: &Connection) -> Answer<Self::Body>;
 
     /// Returns the target that answers a request without a version (`GET /target` of HTTP/0.9), which then
     /// gets the body alone. `None` leaves such a request to hyper, which answers 400.
@@ -54,6 +52,14 @@ pub trait Handler: Send + Sync + 'static {
     fn note_not_http(&self, client: Client, first: [u8; 4]) {
         let _ = (client, first);
     }
+}
+
+/// An answer. Most are there at once: hyper then moves no future about, which a probe would pay for.
+pub enum Answer<B> {
+    /// The answer is there.
+    Now(Response<B>),
+    /// The answer must wait for something.
+    Later(BoxFuture<'static, Response<B>>),
 }
 
 /// Something that serves a connection from its first byte to its last.
@@ -99,13 +105,7 @@ where
         let is_pipelined = connection.activity().begin();
         let asks_to_close = asks_to_close(&request);
         let body_left = !request.body().is_end_stream();
-        let (handler, connection) = (Arc::clone(&handler), connection.clone());
-        async move {
-            if is_pipelined {
-                // A client with a thousand pipelined requests waits for everyone else after each of them.
-                yield_now().await;
-            }
-            let mut response = handler.answer(request, connection.clone()).await;
+        let end = move |connection: &Connection, mut response: Response<_>| {
             if connection.is_closing() {
                 response.headers_mut().insert(CONNECTION, CLOSE.clone());
             }
@@ -115,7 +115,17 @@ where
             }
             connection.activity().end(body_left && ends);
             Ok::<_, Infallible>(response)
-        }
+        };
+        let response = match handler.answer(request, &connection) {
+            Answer::Now(response) if !is_pipelined => return Either::Left(ready(end(&connection, response))),
+            Answer::Now(response) => {
+                // A client with a thousand pipelined requests waits for everyone else after each of them.
+                yield_now().map(|()| response).boxed()
+            }
+            Answer::Later(response) => response,
+        };
+        let connection = connection.clone();
+        Either::Right(response.map(move |response| end(&connection, response)))
     });
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation, and would close a kept connection like a slow

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// The delay after a failure to accept: longer than the runtime needs to drop the task of a closed connection, and so
@@ -58,7 +59,7 @@ pub struct ServeOptions {
 /// Connections already on their way are still accepted, requests in flight finish, and kept connections close
 /// with their next answer. Connections that remain after the drain timeout are cut.
 ///
-/// Needs a runtime with timers and IO. All connections are served on it.
+/// Needs a runtime with timers and IO. All connections are served on it. Fails if accepting ends by a panic.
 pub async fn serve<P: Protocol>(
     listener: Listener,
     protocol: Arc<P>,
@@ -70,29 +71,30 @@ pub async fn serve<P: Protocol>(
         bound = listener.bound() => bound?,
         () = &mut shutdown => return Ok(()),
     };
-    let acceptor = Acceptor::new(socket)?;
+    let acceptor = Arc::new(Acceptor::new(socket)?);
     let known = options.known.clone();
-    let server = Server::new(protocol, options);
+    let server = Arc::new(Server::new(protocol, options));
+    // A task of its own: what waits beside this future is not woken for each connection.
+    let mut accepting = JoinSet::new();
+    accepting.spawn(Arc::clone(&server).accept(Arc::clone(&acceptor), known));
     let served = async {
-        let mut incoming = FilteredAcceptor::new(&acceptor, known);
         tokio::select! {
             biased;
             () = shutdown => {}
-            never = server.accept(&mut incoming) => match never {},
+            // Only a panic ends it; the program must not go on without it.
+            ended = accepting.join_next() => return Err(io::Error::other(format!("accepting ended: {ended:?}"))),
         }
         let deadline = Instant::now() + server.limits.drain_timeout;
         server.connections.closing.store(true, Ordering::Relaxed);
-        tokio::select! {
-            biased;
-            () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
-            never = server.accept(&mut incoming) => match never {},
-        }
+        server.stop_accepting(&acceptor, is_shared, deadline).await;
+        accepting.shutdown().await;
         // The kernel resets what is left in the accept queue.
         drop(acceptor);
         server.drain(deadline).await;
+        Ok(())
     };
     tokio::select! {
-        () = served => Ok(()),
+        served = served => served,
         never = server.sweep() => match never {},
     }
 }
@@ -116,7 +118,8 @@ impl<P: Protocol> Server<P> {
     }
 
     /// Accepts connections until the future is dropped.
-    async fn accept(&self, incoming: &mut FilteredAcceptor<'_>) -> Infallible {
+    async fn accept(self: Arc<Self>, acceptor: Arc<Acceptor>, known: KnownClients) -> Infallible {
+        let mut incoming = FilteredAcceptor::new(&acceptor, known);
         loop {
             let (accepted, is_crowded) = incoming.accept().await;
             let (socket, address) = match accepted {

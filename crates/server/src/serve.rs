@@ -3,9 +3,11 @@
 use crate::answer::{AnswerBody, App, Port};
 use crate::probers::MAX_AGENT_SEND;
 use crate::route::Route;
-use http::{Request, Response};
+use http::Request;
 use hyper::body::Incoming;
-use nodegate_http::{Client, ClientStream, Connection, Handler, Http, Listener, Protocol, ServeOptions};
+use nodegate_http::{
+    Answer, Client, ClientStream, Connection, Handler, Http, Listener, Protocol, ServeOptions,
+};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -65,11 +67,11 @@ pub(crate) struct AppHandler {
 impl Handler for AppHandler {
     type Body = AnswerBody;
 
-    async fn answer(
-        self: Arc<Self>,
+    fn answer(
+        self: &Arc<Self>,
         mut request: Request<Incoming>,
-        connection: Connection,
-    ) -> Response<AnswerBody> {
+        connection: &Connection,
+    ) -> Answer<AnswerBody> {
         let route = Route::of(request.method(), request.uri().path());
         if route == Route::Wait {
             // A hold for a client that has gone would keep a wait slot from the next one.
@@ -79,15 +81,7 @@ impl Handler for AppHandler {
                 connection.make_known();
             }
         }
-        let client = connection.client;
-        let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
-        let response =
-            self.app.respond_on(route, &mut request, self.app.now(), client, Some(self.port)).await;
-        if let Some(uri) = uri {
-            let (client, code) = (client.address.to_canonical(), response.status().as_u16());
-            tracing::debug!(%client, path = %uri, code, "answered a request");
-        }
-        response
+        self.app.respond_on(route, &mut request, self.app.now(), connection.client, Some(self.port))
     }
 
     fn note_not_http(&self, client: Client, first: [u8; 4]) {

@@ -9,7 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use nodegate_http::{
-    ClientStream, Connection, Handler, Health, KnownClients, Limits, Networks, Protocol, RareLines,
+    Answer, ClientStream, Connection, Handler, Health, KnownClients, Limits, Networks, Protocol, RareLines,
     serve_requests, text,
 };
 use std::borrow::Cow;
@@ -126,13 +126,15 @@ impl Protocol for Https {
 impl Handler for Webhook {
     type Body = Full<Bytes>;
 
-    async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        connection: Connection,
-    ) -> Response<Full<Bytes>> {
+    fn answer(self: &Arc<Self>, request: Request<Incoming>, connection: &Connection) -> Answer<Self::Body> {
+        Answer::Later(Box::pin(Arc::clone(self).respond(request, connection.client.address)))
+    }
+}
+
+impl Webhook {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>, from: IpAddr) -> Response<Full<Bytes>> {
         let has_body = !request.body().is_end_stream();
-        let mut response = match self.review(request, connection.client.address).await {
+        let mut response = match self.review(request, from).await {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -153,9 +155,7 @@ impl Handler for Webhook {
         }
         response
     }
-}
 
-impl Webhook {
     pub(crate) fn new(
         gate: Gate,
         health: Arc<GateHealth>,

@@ -4,7 +4,6 @@ use crate::answer::{Answer, Reply};
 use crate::moment::{AtomicMoment, Moment};
 use crate::query::Query;
 use crate::state::State;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The maximum number of queries with answers rendered ahead. Load balancers use a handful. The answers to
@@ -15,8 +14,9 @@ const MAX_RENDERED: usize = 64;
 pub struct Published {
     /// The facts and the check results.
     pub state: State,
-    /// The answers by query. That to a request without a query is always there.
-    rendered: HashMap<Box<str>, Rendered>,
+    /// The answers by query, the oldest first: a probe finds its own sooner than by a hash. That to a request without
+    /// a query is always there.
+    rendered: Vec<(Box<str>, Rendered)>,
 }
 
 #[derive(Clone)]
@@ -32,18 +32,18 @@ impl Published {
         let reply = Reply::error(503, "not rendered yet");
         let answer = Answer { fresh: reply.clone(), stale: reply, expires: None };
         let default = Rendered::new(Query::default(), answer, Moment::default());
-        Self { state, rendered: HashMap::from([(Box::default(), default)]) }
+        Self { state, rendered: vec![(Box::default(), default)] }
     }
 
     /// Returns the answer to the part of the request target behind `?`, if it is rendered.
     pub(super) fn find(&self, raw: &str) -> Option<&Rendered> {
-        self.rendered.get(raw)
+        self.rendered.iter().find(|(query, _)| **query == *raw).map(|(_, rendered)| rendered)
     }
 
     /// Returns the same queries with answers rendered from another state.
     pub(super) fn with_state(&self, state: State, render: impl Fn(&State, &Query) -> Answer) -> Self {
         let mut rendered = self.rendered.clone();
-        for rendered in rendered.values_mut() {
+        for (_, rendered) in &mut rendered {
             rendered.answer = render(&state, &rendered.query);
         }
         Self { state, rendered }
@@ -55,14 +55,16 @@ impl Published {
             return None;
         }
         let mut rendered = self.rendered.clone();
-        rendered.insert(raw.into(), query);
+        // Two first requests may have come at once.
+        rendered.retain(|(known, _)| **known != *raw);
+        rendered.push((raw.into(), query));
         Some(Self { state: self.state.clone(), rendered })
     }
 
     /// Returns a copy without the queries that `forgotten` matches; `None` if it matches none.
     pub(super) fn without(&self, forgotten: impl Fn(&Rendered) -> bool) -> Option<Self> {
         let mut rendered = self.rendered.clone();
-        rendered.retain(|raw, rendered| raw.is_empty() || !forgotten(rendered));
+        rendered.retain(|(raw, rendered)| raw.is_empty() || !forgotten(rendered));
         (rendered.len() < self.rendered.len()).then(|| Self { state: self.state.clone(), rendered })
     }
 }

@@ -44,7 +44,7 @@ pub struct App {
     pub(crate) reader: Arc<Reader>,
     pub(super) liveness: Arc<Liveness>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) verdicts: Verdicts,
+    pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) waits: Waits,
     pub(super) big: Arc<BigAnswers>,
 }
@@ -64,7 +64,7 @@ impl App {
         let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics, revision);
         let big = BigAnswers { reader: Arc::clone(&reader), registry, shared: SharedAnswers::default() };
         Self {
-            verdicts: Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate),
+            verdicts: Arc::new(Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate)),
             waits: Waits::new(Arc::clone(&reader), parts.pods),
             big: Arc::new(big),
             reader,

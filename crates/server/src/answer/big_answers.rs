@@ -28,7 +28,7 @@ impl BigAnswers {
     /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
     /// a small answer is rendered here.
     pub(super) async fn answer(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         mut head: ResponseHead,
         which: Representation,
         slot: Option<(Slot, Instant)>,
@@ -41,7 +41,7 @@ impl BigAnswers {
             head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         }
         let changed = self.reader.board.last_change();
-        let this = Arc::clone(self);
+        let this = Arc::clone(&self);
         let render = move || this.shared.get(which, changed, now, || this.render(which, now));
         let rendered = match self.shared.latest(which, changed, now) {
             Some(bytes) => Ok(bytes),

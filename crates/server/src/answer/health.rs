@@ -3,34 +3,51 @@
 
 use super::asker::{Asker, target};
 use super::body::AnswerBody;
-use super::response_head::{Answered, JSON, ResponseHead};
+use super::response_head::{Answered, Answering, JSON, ResponseHead};
 use super::verdicts::Verdicts;
 use crate::route::Route;
+use futures::FutureExt;
 use http::{Response, StatusCode, Uri};
 use nodegate_readiness::{Lookup, Moment, Reply, Verdict};
+use std::sync::Arc;
 
 impl Verdicts {
     /// Answers from the rendered answers if possible (the hot path), else after the first results of the
     /// checks.
-    pub(super) async fn health(
+    pub(super) fn health(
+        self: &Arc<Self>,
+        head: ResponseHead,
+        route: Route,
+        asker: Asker,
+        uri: &Uri,
+        now: Moment,
+    ) -> Answering {
+        match self.reader.board.lookup(uri.query().unwrap_or_default(), now) {
+            Lookup::Hit(reply) => Answering::Now(self.tell(head, route, &asker, uri, now, reply)),
+            Lookup::Bad(bad) => verdict_response(head, route, Reply::error(400, &bad)).into(),
+            Lookup::Miss(query) => {
+                let (this, uri) = (Arc::clone(self), uri.clone());
+                let answered = async move {
+                    this.wait_for_results(&query, now).await;
+                    let now = this.reader.now();
+                    let reply = this.reader.board.answer(uri.query().unwrap_or_default(), &query, now);
+                    this.tell(head, route, &asker, &uri, now, reply)
+                };
+                Answering::Later(answered.boxed())
+            }
+        }
+    }
+
+    /// Returns the response with this reply, and records it.
+    fn tell(
         &self,
         head: ResponseHead,
         route: Route,
         asker: &Asker,
         uri: &Uri,
         now: Moment,
+        reply: Reply,
     ) -> Answered {
-        let raw = uri.query().unwrap_or_default();
-        let (reply, now) = match self.reader.board.lookup(raw, now) {
-            Lookup::Hit(reply) => (reply, now),
-            Lookup::Bad(bad) => return (verdict_response(head, route, Reply::error(400, &bad)), None),
-            Lookup::Miss(query) => {
-                // In a box, so that the hot path has no room for it.
-                Box::pin(self.wait_for_results(&query, now)).await;
-                let now = self.reader.now();
-                (self.reader.board.answer(raw, &query, now), now)
-            }
-        };
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }

@@ -4,18 +4,20 @@ use super::app::App;
 use super::asker::{Asker, may_be_a_balancer, unconnected};
 use super::big_answers::too_many;
 use super::body::AnswerBody;
-use super::response_head::{Answered, ResponseHead};
+use super::response_head::{Answered, Answering, ResponseHead};
 use super::shared_answer::Representation;
 use crate::probers::RequestTarget;
 use crate::route::Route;
+use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
-use nodegate_http::{Client, Format};
+use nodegate_http::{Answer, Client, Format};
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::{Moment, Verdict};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 const PATHS: &str =
     "/health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /";
@@ -33,29 +35,42 @@ impl App {
     /// Answers a request from this address as of `now`, and records the client as a prober. The body of the
     /// request is not read; a connection with unread body bytes ends with the response.
     pub async fn respond_to<B: Body>(
-        &self,
+        self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
         peer: IpAddr,
     ) -> Response<AnswerBody> {
         let route = Route::of(request.method(), request.uri().path());
-        self.respond_on(route, &mut request, now, unconnected(peer), None).await
+        match self.respond_on(route, &mut request, now, unconnected(peer), None) {
+            Answer::Now(response) => response,
+            Answer::Later(response) => response.await,
+        }
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to), and counts the answer. If the port has
     /// `metrics_moved_to`, the [`Route::is_large`] routes answer 404 and name that address. Without a port
     /// everything is rendered on this thread.
-    pub(crate) async fn respond_on<B: Body>(
-        &self,
+    pub(crate) fn respond_on<B: Body>(
+        self: &Arc<Self>,
         route: Route,
         request: &mut Request<B>,
         now: Moment,
         client: Client,
         port: Option<Port>,
-    ) -> Response<AnswerBody> {
-        let (response, verdict) = self.answer(route, request, now, client, port).await;
-        self.metrics.answered(route, response.status(), verdict);
-        response
+    ) -> Answer<AnswerBody> {
+        let finish = move |app: &Self, uri: &Uri, (response, verdict): Answered| {
+            let (address, code) = (client.address.to_canonical(), response.status());
+            tracing::debug!(client = %address, path = %uri, code = code.as_u16(), "answered a request");
+            app.metrics.answered(route, code, verdict);
+            response
+        };
+        match self.answer(route, request, now, client, port) {
+            Answering::Now(answered) => Answer::Now(finish(self, request.uri(), answered)),
+            Answering::Later(answered) => {
+                let (app, uri) = (Arc::clone(self), request.uri().clone());
+                Answer::Later(answered.map(move |answered| finish(&app, &uri, answered)).boxed())
+            }
+        }
     }
 
     /// Counts and records a client that does not send HTTP/1.
@@ -72,15 +87,15 @@ impl App {
         }
     }
 
-    /// What may take long is in a box, and the request stays where it is, so that the hot path copies little.
-    async fn answer<B: Body>(
-        &self,
+    /// The request stays where it is, so that the hot path copies little.
+    fn answer<B: Body>(
+        self: &Arc<Self>,
         route: Route,
         request: &mut Request<B>,
         now: Moment,
         client: Client,
         port: Option<Port>,
-    ) -> Answered {
+    ) -> Answering {
         let metrics_moved_to = port.and_then(|port| port.metrics_moved_to);
         let format = match route {
             Route::Metrics => Format::accepted(request.headers()),
@@ -109,16 +124,16 @@ impl App {
                 head.allow();
                 record_stray(method, uri, StatusCode::METHOD_NOT_ALLOWED);
                 let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
-                return (head.text(StatusCode::METHOD_NOT_ALLOWED, text), None);
+                return head.text(StatusCode::METHOD_NOT_ALLOWED, text).into();
             }
         }
         let query = uri.query().unwrap_or_default();
         if let (Some(address), true) = (metrics_moved_to, route.is_large()) {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
-            return (head.text(StatusCode::NOT_FOUND, moved), None);
+            return head.text(StatusCode::NOT_FOUND, moved).into();
         }
         let slot = match route.is_large().then(|| self.big.shared.slot(client.address)) {
-            Some(None) => return (too_many(head), None),
+            Some(None) => return too_many(head).into(),
             slot => slot.flatten(),
         };
         if route == Route::Page && may_be_a_balancer {
@@ -131,21 +146,26 @@ impl App {
             Route::Drain => Representation::Drain,
             Route::Page => Representation::Page { refreshes: query != "pause" },
             Route::Health | Route::NodeCheck => {
-                return self.verdicts.health(head, route, &asker, uri, now).await;
+                return self.verdicts.health(head, route, asker, uri, now);
             }
-            Route::Services => return self.verdicts.service_health(head, uri, &asker, now),
-            Route::Wait => return (Box::pin(self.waits.answer(head, uri, client, now)).await, None),
-            Route::NodeName => return (self.node_name(head), None),
-            Route::Live => return (self.live(head, now), None),
-            Route::Ready => return (self.ready(head), None),
+            Route::Services => return Answering::Now(self.verdicts.service_health(head, uri, &asker, now)),
+            Route::Wait => {
+                let (app, uri) = (Arc::clone(self), uri.clone());
+                let held = async move { (app.waits.answer(head, &uri, client, now).await, None) };
+                return Answering::Later(held.boxed());
+            }
+            Route::NodeName => return self.node_name(head).into(),
+            Route::Live => return self.live(head, now).into(),
+            Route::Ready => return self.ready(head).into(),
             Route::Other => {
                 record_stray(method, uri, StatusCode::NOT_FOUND);
                 let paths = if metrics_moved_to.is_some() { PATHS_HERE } else { PATHS };
                 let text = format!("{:.100}: not found; try {paths}\n", uri.path());
-                return (head.text(StatusCode::NOT_FOUND, text), None);
+                return head.text(StatusCode::NOT_FOUND, text).into();
             }
         };
-        (Box::pin(self.big.answer(head, which, slot, now, port.is_some())).await, None)
+        let big = Arc::clone(&self.big).answer(head, which, slot, now, port.is_some());
+        Answering::Later(big.map(|response| (response, None)).boxed())
     }
 
     fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {

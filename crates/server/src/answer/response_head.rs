@@ -3,6 +3,7 @@
 
 use super::body::AnswerBody;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use nodegate_readiness::Verdict;
@@ -16,6 +17,18 @@ pub(super) static HTML: HeaderValue = HeaderValue::from_static("text/html; chars
 
 /// A response, and the verdict in it if it has one.
 pub(super) type Answered = (Response<AnswerBody>, Option<Verdict>);
+
+/// A response that is there, or one that must wait.
+pub(super) enum Answering {
+    Now(Answered),
+    Later(BoxFuture<'static, Answered>),
+}
+
+impl From<Response<AnswerBody>> for Answering {
+    fn from(response: Response<AnswerBody>) -> Self {
+        Self::Now((response, None))
+    }
+}
 
 /// The response headers collected so far; a status and a body complete the response.
 pub(super) struct ResponseHead(HeaderMap);

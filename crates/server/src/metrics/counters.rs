@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The maximum number of reasons that become label values. Reasons come from the API server and from programs
 /// on the node, so their number is otherwise unbounded.
@@ -18,8 +18,9 @@ const OTHER_REASON: &str = "Other";
 /// The maximum length of a reason in a label; longer reasons are cut.
 pub(super) const MAX_REASON_CHARS: usize = 128;
 
-/// The statuses that the agent chooses itself. Those that a client chooses with `?drain=` count by their class.
-const STATUSES: [&str; 8] = ["200", "400", "404", "405", "429", "500", "503", "504"];
+/// The statuses that the agent chooses itself, and the classes of those that a client chooses with `?drain=`.
+const CODES: [&str; 12] =
+    ["200", "400", "404", "405", "429", "500", "503", "504", "2xx", "3xx", "4xx", "5xx"];
 
 /// What is wrong with a request that gets no verdict.
 const STRAYS: [&str; 5] = ["tls", "http2", "malformed", "method", "path"];
@@ -32,6 +33,9 @@ type Counters<const N: usize, V = &'static str> = Family<[(&'static str, V); N],
 pub struct Metrics {
     requests: Counters<2>,
     answers: Counters<2>,
+    /// The counters of each route by status and by verdict, so that a probe need not find them by their labels.
+    by_code: [[OnceLock<Counter>; CODES.len()]; Route::ALL.len()],
+    by_verdict: [[OnceLock<Counter>; 3]; Route::ALL.len()],
     strays: Counters<1>,
     flips: Counters<3, String>,
     reasons: Mutex<BTreeSet<String>>,
@@ -82,17 +86,19 @@ impl Metrics {
 
     /// Counts an answer on a route, and the verdict in it, whatever status the client chose for it.
     pub(crate) fn answered(&self, route: Route, status: StatusCode, verdict: Option<Verdict>) {
-        let path = route.path();
-        let own = STATUSES.into_iter().find(|own| *own == status.as_str());
-        let code = own.unwrap_or(match status.as_u16() / 100 {
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            _ => "5xx",
-        });
-        self.requests.get_or_create(&[("path", path), ("code", code)]).inc();
-        if let Some(verdict) = verdict {
-            self.count_answer(path, verdict);
+        let is_own = |code: &&str| **code == *status.as_str();
+        let is_of_class = |code: &&str| code.ends_with("xx") && code.get(..1) == status.as_str().get(..1);
+        let find = |matches: &dyn Fn(&&str) -> bool| CODES.iter().position(matches);
+        let code = find(&is_own).or_else(|| find(&is_of_class)).unwrap_or(CODES.len() - 1);
+        let counter = self.by_code.get(route as usize).and_then(|codes| codes.get(code));
+        if let (Some(counter), Some(code)) = (counter, CODES.get(code)) {
+            let labels = [("path", route.path()), ("code", code)];
+            counter.get_or_init(|| self.requests.get_or_create_owned(&labels)).inc();
+        }
+        let Some(verdict) = verdict else { return };
+        if let Some(counter) = self.by_verdict.get(route as usize).and_then(|of| of.get(verdict as usize)) {
+            let labels = [("question", route.path()), ("verdict", verdict.as_str())];
+            counter.get_or_init(|| self.answers.get_or_create_owned(&labels)).inc();
         }
     }
 
