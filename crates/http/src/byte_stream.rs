@@ -49,25 +49,6 @@ impl ClientStream {
         Ok(self.unread.first_chunk().copied().unwrap_or_default())
     }
 
-    /// Sends all of `bytes`.
-    pub async fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let sent = poll_fn(|cx| self.poll_send(cx, bytes)).await?;
-            bytes = bytes.get(sent..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    /// Returns up to `most` received bytes, or none after the client's end. If the client has already reset
-    /// the connection, the kernel still delivers the bytes from before.
-    pub async fn receive_some(&mut self, most: usize) -> Vec<u8> {
-        let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let mut received = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(most)).unwrap_or_default());
-        // An error means no bytes.
-        let _ = poll_fn(|cx| self.connection.socket().poll_recv(cx, &mut received)).await;
-        received.filled().to_vec()
-    }
-
     /// Reads what follows the start of a connection.
     fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();

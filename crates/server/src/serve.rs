@@ -12,6 +12,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Answers requests until `shutdown` resolves, then drains: see [`nodegate_http::serve`]. The app counts the
 /// connections. With `metrics_moved_to`, that address serves `/metrics`, `/status.json` and the page instead of this
@@ -108,10 +109,12 @@ impl Protocol for AgentCheck {
         stream.end_after_answer();
         let answer = self.0.verdicts.agent_check().await;
         // A client that has gone needs no answer.
-        if stream.send_all(answer.line.as_bytes()).await.is_ok() {
+        if stream.write_all(answer.line.as_bytes()).await.is_ok() {
             let may_be_closed = stream.connection.finish();
-            let sent = stream.receive_some(MAX_AGENT_SEND).await;
-            self.0.verdicts.record_agent_check(client, &sent, &answer);
+            let mut sent = [0; MAX_AGENT_SEND];
+            // If the client has already reset the connection, the kernel still delivers the bytes from before.
+            let length = stream.read(&mut sent).await.unwrap_or_default();
+            self.0.verdicts.record_agent_check(client, sent.get(..length).unwrap_or_default(), &answer);
             if !may_be_closed {
                 stream.connection.linger().await;
             }
