@@ -47,6 +47,11 @@ impl Answer {
         }
     }
 
+    /// Returns true if it may be given at `now`.
+    pub(crate) fn is_good(&self, now: Moment) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+
     /// Returns the answer for a stale cache if `stale` is true, else the one for a fresh cache.
     pub fn pick(&self, stale: bool) -> &Reply {
         if stale { &self.stale } else { &self.fresh }

@@ -128,7 +128,7 @@ impl State {
     ) -> bool {
         let cordon = std::mem::take(&mut self.cordon);
         if let Node::Present(facts) = &mut node {
-            policy.drain_on.drop_annotations(facts);
+            policy.drain_on.reduce(facts);
             self.cordon = cordon.clone().after(&self.node, facts, policy);
         }
         // A cordon that is not taken up yet changes no fact.
