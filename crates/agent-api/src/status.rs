@@ -219,8 +219,8 @@ impl Status {
         if let Some(traffic) = &self.drain.traffic {
             return traffic.established();
         }
-        let said = self.probers.iter().filter(|prober| prober.is_waited_for());
-        said.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
+        let regular = self.probers.iter().filter(|prober| prober.is_waited_for());
+        regular.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
     }
 }
 

@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn ages_have_their_largest_unit() {
-        let said = [5, 1500, 119_000, 120_000, 8_000_000, 180_000_000].map(|ms| Age(ms).to_string());
-        assert_eq!(said, ["5 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
+        let texts = [5, 1500, 119_000, 120_000, 8_000_000, 180_000_000].map(|ms| Age(ms).to_string());
+        assert_eq!(texts, ["5 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
         assert_eq!(format!("{:>6}|", Age(5)), "  5 ms|");
     }
 

@@ -61,7 +61,7 @@ impl Answer {
 /// The body of an answer to `/health`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HealthBody<'a> {
-    /// The verdict of these checks together; a client that knows only two states is told `not-ready` for a draining node.
+    /// The verdict of these checks together; a client that knows only two states gets `not-ready` for a draining node.
     pub status: Verdict,
     /// The checks of the query.
     pub checks: Vec<CheckBody<'a>>,

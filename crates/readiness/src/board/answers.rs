@@ -63,9 +63,10 @@ impl Board {
 
     /// Adds a query to those whose answers are rendered when the state changes.
     pub(super) fn keep(&self, raw: &str, query: &Query, now: Moment) {
-        let mut next = Published::clone(&self.published.load());
-        if next.rendered.len() <= MAX_RENDERED || next.rendered.contains_key(raw) {
-            let answer = self.render(&next.state, query, now);
+        let published = self.published.load();
+        if published.rendered.len() <= MAX_RENDERED || published.rendered.contains_key(raw) {
+            let answer = self.render(&published.state, query, now);
+            let mut next = Published::clone(&published);
             next.rendered.insert(raw.into(), Rendered::new(query.clone(), answer, now));
             self.published.store(Arc::new(next));
         }
@@ -73,11 +74,13 @@ impl Board {
 
     /// Drops the queries without a request for [`IDLE`].
     pub(super) fn drop_idle(&self, now: Moment) {
-        let mut next = Published::clone(&self.published.load());
-        let before = next.rendered.len();
-        let is_idle = |query: &Rendered| query.asked.get().is_none_or(|asked| now.since(asked) > IDLE);
-        next.rendered.retain(|raw, query| raw.is_empty() || !is_idle(query));
-        if next.rendered.len() < before {
+        let published = self.published.load();
+        let is_idle = |raw: &str, query: &Rendered| {
+            !raw.is_empty() && query.asked.get().is_none_or(|asked| now.since(asked) > IDLE)
+        };
+        if published.rendered.iter().any(|(raw, query)| is_idle(raw, query)) {
+            let mut next = Published::clone(&published);
+            next.rendered.retain(|raw, query| !is_idle(raw, query));
             self.published.store(Arc::new(next));
         }
     }

@@ -143,11 +143,11 @@ fn a_malformed_file_is_refused_and_so_are_facts_of_another_form() {
     let found = read(&with("services", json!("x")), 0).unwrap();
     assert!(found.facts.is_some(), "each item is left by itself");
     assert_eq!(found.left.as_deref(), Some("services: not what an agent writes"));
-    let said = read(&with("node", json!("n2")), 0).unwrap_err();
-    assert_eq!(said, "it is about the node \"n2\"");
+    let error = read(&with("node", json!("n2")), 0).unwrap_err();
+    assert_eq!(error, "it is about the node \"n2\"");
     for garbage in ["", "{", "[]", "7", "null", "\u{0}"] {
-        let said = Predecessor::parse(garbage.as_bytes(), "n1", WALL).unwrap_err();
-        assert!(said.starts_with("it is not what an agent writes"), "{garbage:?}: {said}");
+        let error = Predecessor::parse(garbage.as_bytes(), "n1", WALL).unwrap_err();
+        assert!(error.starts_with("it is not what an agent writes"), "{garbage:?}: {error}");
     }
     assert_eq!(facts(&with("written_at_unix_ms", at(day + 5)), 0).age, Duration::from_mins(1));
     for extreme in [0, u64::MAX] {
