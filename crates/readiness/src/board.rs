@@ -3,16 +3,15 @@
 
 mod answers;
 mod freshness;
-mod published;
 mod service_board;
 mod unknown_ready;
 pub(crate) mod view;
 
 pub use answers::Lookup;
 pub use freshness::{Freshness, LastFacts, LastKnown};
-pub use published::Published;
 pub use service_board::ServiceView;
 
+use crate::answer::Answer;
 use crate::check::{Catalog, CheckId, CheckReport, Verdict, verdict};
 use crate::drain_budget::Kept;
 use crate::facts::Node;
@@ -60,6 +59,24 @@ pub struct Board {
     pub on_pending: OnceLock<Listener<()>>,
     /// Called after each flip, and after each change of a Service's endpoints.
     pub after_change: OnceLock<Listener<()>>,
+}
+
+/// A state and its rendered answers. It is immutable: each change of state creates a new one.
+#[derive(Clone)]
+pub struct Published {
+    /// The facts and the check results.
+    pub state: State,
+    /// The answers by query. That to a request without a query is always there.
+    rendered: HashMap<Box<str>, Rendered>,
+}
+
+/// A query whose answer is rendered when the state changes.
+#[derive(Clone)]
+struct Rendered {
+    query: Arc<Query>,
+    answer: Answer,
+    /// The time of the last request with this query; the only part that changes.
+    asked: Arc<AtomicMoment>,
 }
 
 /// Code that waits for an event on the board.

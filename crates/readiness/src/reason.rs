@@ -11,7 +11,6 @@ const CUT: char = '…';
 
 /// The reason why a check does not pass: a code of one word as in Kubernetes' conditions, names from a small
 /// set, and a detail for people. Its text is one line, no longer than [`MAX_REASON`] plus the mark of a cut.
-/// Only that of an unknown check is as long as the query; the agent does not keep it.
 ///
 /// ```
 /// # use nodegate_readiness::Reason;
@@ -37,11 +36,6 @@ impl Reason {
     pub fn new(code: impl Into<String>) -> Self {
         let text = clean(code.into());
         Self { code: text.len(), names_end: text.len(), text }
-    }
-
-    /// Returns `<code>: <name>`, with the name of a check exactly as in the request.
-    pub(crate) fn of_check(code: &str, name: &str) -> Self {
-        Self { text: format!("{code}: {name}"), code: code.len(), names_end: code.len() }
     }
 
     /// Returns `<code>:<key>`, with the key of a taint or a label.

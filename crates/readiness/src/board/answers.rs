@@ -1,10 +1,9 @@
 //! The part of the board for requests: it picks the answers that are rendered, and renders them when the state changes.
 
-use super::published::{Published, Rendered};
-use super::{Board, IDLE, NODE_NAME_MISSING};
+use super::{Board, IDLE, NODE_NAME_MISSING, Published, Rendered};
 use crate::answer::{Answer, Reply};
 use crate::check::{CheckId, CheckReport, Outcome, StartMode};
-use crate::moment::Moment;
+use crate::moment::{AtomicMoment, Moment};
 use crate::query::{CheckRef, Query, known};
 use crate::reason::Reason;
 use crate::rules::Policy;
@@ -66,8 +65,11 @@ impl Board {
         let published = self.published.load();
         if published.rendered.len() <= MAX_RENDERED || published.rendered.contains_key(raw) {
             let answer = self.render(&published.state, query, now);
+            // So that the board does not drop it at once.
+            let asked = Arc::new(AtomicMoment::default());
+            asked.advance(now);
             let mut next = Published::clone(&published);
-            next.rendered.insert(raw.into(), Rendered::new(query.clone(), answer, now));
+            next.rendered.insert(raw.into(), Rendered { query: Arc::new(query.clone()), answer, asked });
             self.published.store(Arc::new(next));
         }
     }
@@ -120,7 +122,7 @@ impl Board {
         let report = |check: &CheckRef| match check {
             CheckRef::Known(id) => state.report(*id, &self.catalog, policy, stale, now),
             CheckRef::Unknown(name) => {
-                let reason = Reason::of_check("Unknown check", name);
+                let reason = Reason::new("Unknown check").detail(name);
                 CheckReport::from_memory(name, Outcome::Fail(reason), false)
             }
         };
