@@ -1,7 +1,7 @@
 //! The part of `/status.json` about a drain, and about watched Services.
 
-use nodegate_readiness::KnownService;
 use nodegate_readiness::probers::AckSettings;
+use nodegate_readiness::{Board, ServiceView};
 use serde::{Deserialize, Serialize};
 
 /// The maximum age of a count of connections. An older one means that the counting thread is stuck.
@@ -69,10 +69,11 @@ pub struct ServiceStatus {
 }
 
 impl ServiceStatus {
-    /// Returns the status of a Service by its facts alone.
-    pub fn of(known: KnownService) -> Self {
-        let KnownService { service, local_endpoints, is_stale, .. } = known;
-        Self { service, local_endpoints, stale: is_stale, drain: DrainStatus::default() }
+    /// Returns the status of a Service by its facts alone; `None` if they are not known.
+    pub fn of(board: &Board, view: &ServiceView) -> Option<Self> {
+        let service = board.catalog().services().nth(view.index)?.to_string();
+        let (local_endpoints, stale) = (view.known_endpoints?, view.is_stale);
+        Some(Self { service, local_endpoints, stale, drain: DrainStatus::default() })
     }
 
     /// Returns true if every regular prober of its path has acknowledged whether it is out or back; `None` if

@@ -204,8 +204,8 @@ impl Status {
             host: published.state.host,
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
-            facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
-            services: board.known_services(now).into_iter().map(ServiceStatus::of).collect(),
+            facts: published.state.node.facts().cloned(),
+            services: board.services(now).iter().filter_map(|view| ServiceStatus::of(board, view)).collect(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: DrainStatus::default(),
@@ -219,8 +219,8 @@ impl Status {
         if let Some(traffic) = &self.drain.traffic {
             return traffic.established();
         }
-        let said = self.probers.iter().filter(|prober| prober.is_waited_for());
-        said.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
+        let regular = self.probers.iter().filter(|prober| prober.is_waited_for());
+        regular.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
     }
 }
 
@@ -229,11 +229,11 @@ impl CheckStatus {
         let now = board.now;
         let published = board.published();
         let result = published.state.local_result(id);
-        let local = board.catalog().local(id).is_some();
-        let runs = board.catalog().local(id).is_some_and(|check| check.begins != StartMode::Never);
-        let active = !local || (runs && result.is_some());
+        let local = board.catalog().local(id);
+        let active = local.is_none_or(|check| check.begins != StartMode::Never && result.is_some());
         let report = board.report(id, now);
-        let age = if local { result.map(|result| now.since(result.at)) } else { board.proof_age(id, now) };
+        let age =
+            local.map_or_else(|| board.proof_age(id, now), |_| result.map(|result| now.since(result.at)));
         Self {
             name: board.catalog().name(id).to_owned(),
             default: board.default_checks().any(|default| default == id),
@@ -242,7 +242,7 @@ impl CheckStatus {
             stale: active && report.stale,
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
-            last_reason: board.last_reasons.get(&id).cloned(),
+            last_reason: board.last_reason(id).cloned(),
             age_ms: age.map(millis),
             duration_ms: millis(report.duration),
         }

@@ -47,6 +47,11 @@ impl Answer {
         }
     }
 
+    /// Returns true if it may be given at `now`.
+    pub(crate) fn is_good(&self, now: Moment) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+
     /// Returns the answer for a stale cache if `stale` is true, else the one for a fresh cache.
     pub fn pick(&self, stale: bool) -> &Reply {
         if stale { &self.stale } else { &self.fresh }
@@ -56,7 +61,7 @@ impl Answer {
 /// The body of an answer to `/health`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HealthBody<'a> {
-    /// The verdict of these checks together; a client that knows only two states is told `not-ready` for a draining node.
+    /// The verdict of these checks together; a client that knows only two states gets `not-ready` for a draining node.
     pub status: Verdict,
     /// The checks of the query.
     pub checks: Vec<CheckBody<'a>>,
@@ -145,33 +150,37 @@ mod tests {
 
     #[test]
     fn the_documented_bodies_byte_for_byte() {
-        let ready = Reply::render(&[report("node_ready", Outcome::Pass, false)], None);
-        assert_eq!(
-            ready.body,
-            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#
-        );
-        let fail = Outcome::fail("KubeletNotReady");
-        let not_ready = Reply::render(&[report("node_ready", fail, false)], None);
-        assert_eq!(
-            not_ready.body,
-            r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"KubeletNotReady","duration_ms":0}],"total_duration_ms":0}"#
-        );
-        assert_eq!((ready.status, not_ready.status), (200, 503));
-        let stale = Reply::render(&[report("node_ready", Outcome::Pass, true)], None);
-        assert_eq!(
-            stale.body,
-            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
-        );
-        let cut_off = CheckReport { unconfirmed: true, ..report("node_ready", Outcome::Pass, false) };
-        assert_eq!(
-            Reply::render(&[cut_off], None).body,
-            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#
-        );
-        let kept = CheckReport { kept: true, ..report("node_ready", Outcome::Pass, true) };
-        assert_eq!(
-            Reply::render(&[kept], None).body,
-            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"kept":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
-        );
+        let pass = |stale| report("node_ready", Outcome::Pass, stale);
+        for (report, status, body) in [
+            (
+                pass(false),
+                200,
+                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#,
+            ),
+            (
+                report("node_ready", Outcome::fail("KubeletNotReady"), false),
+                503,
+                r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"KubeletNotReady","duration_ms":0}],"total_duration_ms":0}"#,
+            ),
+            (
+                pass(true),
+                200,
+                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#,
+            ),
+            (
+                CheckReport { unconfirmed: true, ..pass(false) },
+                200,
+                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#,
+            ),
+            (
+                CheckReport { kept: true, ..pass(true) },
+                200,
+                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"kept":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#,
+            ),
+        ] {
+            let reply = Reply::render(&[report], None);
+            assert_eq!((reply.status, &*reply.body), (status, body.as_bytes()));
+        }
     }
 
     #[test]
@@ -208,10 +217,10 @@ mod tests {
 
     #[test]
     fn text_from_a_request_or_the_api_is_escaped() {
-        let fail = Outcome::Fail(Reason::of_check("Unknown check", "\"<\u{0}\n"));
+        let fail = Outcome::Fail(Reason::new("Unknown check").detail("\"<\u{0}\n"));
         let reply = Reply::render(&[report("\"<\u{0}\n", fail, false)], None);
         let value: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(value["checks"][0]["name"], "\"<\u{0}\n");
-        assert_eq!(value["checks"][0]["reason"], "Unknown check: \"<\u{0}\n");
+        assert_eq!(value["checks"][0]["reason"], "Unknown check: \"<  ");
     }
 }

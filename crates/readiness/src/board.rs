@@ -1,19 +1,18 @@
 //! Holds the state and the answers that are rendered from it. One writer at a time updates it; readers take
 //! no lock.
 
+mod answers;
 mod freshness;
-mod published;
 mod service_board;
 mod unknown_ready;
 pub(crate) mod view;
 
+pub use answers::Lookup;
 pub use freshness::{Freshness, LastFacts, LastKnown};
-pub use published::Published;
-pub use service_board::{KnownService, ServiceView};
+pub use service_board::ServiceView;
 
-use self::published::Rendered;
-use crate::answer::{Answer, Reply};
-use crate::check::{Catalog, CheckId, CheckReport, Outcome, StartMode, Verdict, verdict};
+use crate::answer::Answer;
+use crate::check::{Catalog, CheckId, CheckReport, Verdict, verdict};
 use crate::drain_budget::Kept;
 use crate::facts::Node;
 use crate::flips::{Flip, RECOVERED, REMEMBERED};
@@ -46,7 +45,6 @@ pub struct Board {
     /// The age of the facts that were taken over from an earlier agent, and when that happened. These facts are
     /// never fresh: this agent has no proof of them.
     taken_over: OnceLock<(Duration, Moment)>,
-    asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     last_pool_change: AtomicMoment,
     last_signal: AtomicMoment,
@@ -63,13 +61,31 @@ pub struct Board {
     pub after_change: OnceLock<Listener<()>>,
 }
 
+/// A state and its rendered answers. It is immutable: each change of state creates a new one.
+#[derive(Clone)]
+pub struct Published {
+    /// The facts and the check results.
+    pub state: State,
+    /// The answers by query, of which there are so few that a probe finds its own sooner than by a hash. That to a request
+    /// without a query is always there.
+    rendered: Vec<(Box<str>, Rendered)>,
+}
+
+/// A query whose answer is rendered when the state changes.
+#[derive(Clone)]
+struct Rendered {
+    query: Arc<Query>,
+    answer: Answer,
+    /// The time of the last request with this query; the only part that changes.
+    asked: Arc<AtomicMoment>,
+}
+
 /// Code that waits for an event on the board.
 pub type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// The state that only the writer uses.
 #[derive(Default)]
 struct Writer {
-    open: bool,
     /// The latest moment for which the verdict was computed.
     latest: Moment,
     /// The verdict; `None` before the first one, which is no flip.
@@ -79,18 +95,6 @@ struct Writer {
     /// The drain signals in effect.
     signals: Vec<Reason>,
     last_reasons: BTreeMap<CheckId, Reason>,
-}
-
-/// The result of [`Board::lookup`].
-#[derive(Debug)]
-pub enum Lookup {
-    /// An answer that was rendered before the request.
-    Hit(Reply),
-    /// A query not seen before, or one with a local check that has no valid result: start and await the
-    /// checks, then ask [`Board::answer`].
-    Miss(Query),
-    /// The query is malformed; with the text of the 400.
-    Bad(String),
 }
 
 impl Board {
@@ -103,12 +107,10 @@ impl Board {
         default_checks: &[CheckId],
         on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
     ) -> Self {
-        let locals = catalog.local_ids().count();
-        let services = catalog.services().count();
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
         let state = State {
-            local: vec![None; locals],
-            services: vec![WatchedService::default(); services],
+            local: vec![None; catalog.local_ids().count()],
+            services: vec![WatchedService::default(); catalog.services().count()],
             ..State::default()
         };
         let board = Self {
@@ -120,103 +122,19 @@ impl Board {
             proof: AtomicMoment::default(),
             trouble: ArcSwapOption::empty(),
             taken_over: OnceLock::new(),
-            asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
             last_pool_change: AtomicMoment::default(),
             last_signal: AtomicMoment::default(),
             flipped: AtomicMoment::default(),
             writer: Mutex::default(),
-            published: ArcSwap::from_pointee(Published::new(state.clone())),
+            published: ArcSwap::from_pointee(Published { state, rendered: Vec::new() }),
             on_flip,
             on_need: OnceLock::new(),
             on_pending: OnceLock::new(),
             after_change: OnceLock::new(),
         };
-        board.publish(state, Moment::default());
+        board.keep("", &Query::default(), Moment::default());
         board
-    }
-
-    // === Reading ===
-
-    /// Finds the answer for the part of the request target behind `?`. No lock, no allocation, no syscall.
-    pub fn lookup(&self, raw: &str, now: Moment) -> Lookup {
-        // Freshness is read before the state, because proof is recorded after the state that it proves. So no
-        // old answer counts as fresh.
-        let stale = self.freshness(now).stale;
-        let published = self.published.load();
-        match published.find(raw) {
-            Some(rendered) if rendered.answer.expires.is_none_or(|expires| now < expires) => {
-                rendered.asked.advance(now);
-                self.touch(&rendered.query, now);
-                Lookup::Hit(rendered.answer.pick(stale).clone())
-            }
-            Some(rendered) => Lookup::Miss((*rendered.query).clone()),
-            None => match Query::parse(raw, &self.catalog) {
-                _ if self.node_name.is_none() => {
-                    Lookup::Hit(self.render(&published.state, &Query::default(), now).fresh)
-                }
-                Ok(query) => Lookup::Miss(query),
-                Err(bad) => Lookup::Bad(bad),
-            },
-        }
-    }
-
-    /// Renders the answer to a query that [`Board::lookup`] missed, and keeps it if there is room.
-    pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
-        self.touch(query, now);
-        let stale = self.freshness(now).stale;
-        let published = self.published.load();
-        let answer = self.render(&published.state, query, now);
-        let is_good = answer.expires.is_none_or(|expires| now < expires);
-        match published.find(raw) {
-            // The rendered answer had expired, and a valid one can replace it.
-            Some(_) if is_good => {
-                let _guard = self.write();
-                self.publish(self.published.load().state.clone(), now);
-            }
-            None if query.all_known() => self.keep(raw, query, now),
-            _ => {}
-        }
-        answer.pick(stale).clone()
-    }
-
-    /// Adds a query to those whose answers are rendered when the state changes.
-    fn keep(&self, raw: &str, query: &Query, now: Moment) {
-        let _guard = self.write();
-        let published = self.published.load();
-        let answer = self.render(&published.state, query, now);
-        let next = published.with_query(raw, Rendered::new(query.clone(), answer, now));
-        if let Some(next) = next {
-            self.published.store(Arc::new(next));
-        }
-    }
-
-    fn touch(&self, query: &Query, now: Moment) {
-        for asked in query.known().filter_map(|id| self.asked_slot(id)) {
-            asked.advance(now);
-        }
-    }
-
-    fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
-        if let CheckId::Local(index) = id { self.asked.get(index) } else { None }
-    }
-
-    /// Returns the time at which a request last named this local check.
-    pub fn last_requested(&self, id: CheckId) -> Option<Moment> {
-        self.asked_slot(id).and_then(AtomicMoment::get)
-    }
-
-    /// Returns the local checks of a query that may run and have no valid result: a request must start and
-    /// await them.
-    pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
-        let published = self.published.load();
-        let runs =
-            |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != StartMode::Never);
-        let lacks_result = |id: &CheckId| {
-            let result = published.state.local_result(*id);
-            result.is_none_or(|result| now > result.good_until)
-        };
-        known(self.checks_of(query)).filter(|id| runs(id) && lacks_result(id)).collect()
     }
 
     /// Returns the published state.
@@ -274,8 +192,6 @@ impl Board {
         known(&self.default_checks)
     }
 
-    // === Writing ===
-
     /// Records the Node as the watch reported it.
     pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
         self.change(now, wall, |state| state.set_node(node, &self.policy, now, wall));
@@ -299,7 +215,6 @@ impl Board {
 
     /// Records that the ports are open. From now on the verdict counts and its changes are flips.
     pub fn open(&self, now: Moment, wall: SystemTime) {
-        self.write().open = true;
         self.opened.advance(now);
         self.tick(now, wall);
     }
@@ -308,10 +223,7 @@ impl Board {
     /// [`IDLE`].
     pub fn tick(&self, now: Moment, wall: SystemTime) {
         let mut writer = self.write();
-        let idle = |rendered: &Rendered| rendered.asked.get().is_none_or(|asked| now.since(asked) > IDLE);
-        if let Some(next) = self.published.load().without(idle) {
-            self.published.store(Arc::new(next));
-        }
+        self.drop_idle(now);
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
         self.report_flip(flip);
@@ -359,7 +271,7 @@ impl Board {
         let signals = state.signals(&self.policy);
         let has_new = signals.iter().any(|signal| !writer.signals.contains(signal));
         writer.signals = signals;
-        if !writer.open || self.node_name.is_none() {
+        if self.opened().is_none() || self.node_name.is_none() {
             return None;
         }
         if has_new {
@@ -384,47 +296,6 @@ impl Board {
     /// leaves it whole.
     fn write(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // === Rendering ===
-
-    fn publish(&self, state: State, now: Moment) {
-        let next = self.published.load().with_state(state, |state, query| self.render(state, query, now));
-        self.published.store(Arc::new(next));
-    }
-
-    fn render(&self, state: &State, query: &Query, now: Moment) -> Answer {
-        if self.node_name.is_none() {
-            let reply = Reply::error(500, NODE_NAME_MISSING);
-            return Answer { fresh: reply.clone(), stale: reply, expires: None };
-        }
-        let checks = self.checks_of(query);
-        let policy = if query.excluded { &self.without_label } else { &self.policy };
-        let fresh = self.reports(state, checks, policy, false, now);
-        let stale = self.reports(state, checks, policy, true, now);
-        Answer::render(&fresh, &stale, query.drain)
-    }
-
-    fn checks_of<'a>(&'a self, query: &'a Query) -> &'a [CheckRef] {
-        if query.checks.is_empty() { &self.default_checks } else { &query.checks }
-    }
-
-    fn reports(
-        &self,
-        state: &State,
-        checks: &[CheckRef],
-        policy: &Policy,
-        stale: bool,
-        now: Moment,
-    ) -> Vec<CheckReport> {
-        let report = |check: &CheckRef| match check {
-            CheckRef::Known(id) => state.report(*id, &self.catalog, policy, stale, now),
-            CheckRef::Unknown(name) => {
-                let reason = Reason::of_check("Unknown check", &self.catalog.meant(name));
-                CheckReport::from_memory(name, Outcome::Fail(reason), false)
-            }
-        };
-        checks.iter().map(report).collect()
     }
 }
 

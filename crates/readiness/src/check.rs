@@ -4,7 +4,6 @@ use crate::moment::Moment;
 use crate::reason::Reason;
 use crate::service::ServiceName;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -228,18 +227,6 @@ impl Catalog {
     /// Returns the check of this name.
     pub fn find(&self, name: &str) -> Option<CheckId> {
         self.ids().find(|id| self.name(*id) == name)
-    }
-
-    /// Returns a name without a check, and the check that it is meant for if it has one slip. It costs no more than
-    /// comparisons.
-    pub(crate) fn meant<'a>(&self, typed: &'a str) -> Cow<'a, str> {
-        let is_slip = |known: &&str| {
-            let front = known.bytes().zip(typed.bytes()).take_while(|(a, b)| a == b).count();
-            let back = known.bytes().rev().zip(typed.bytes().rev()).take_while(|(a, b)| a == b).count();
-            front + back + 2 >= known.len().max(typed.len())
-        };
-        let meant = self.ids().map(|id| self.name(id)).find(is_slip);
-        meant.map_or(typed.into(), |meant| format!("{typed}; did you mean {meant}?").into())
     }
 
     /// Returns the name of a check.

@@ -1,6 +1,6 @@
 //! Node conditions in a setting, each with the status that counts.
 
-use crate::bad_value::{BadValue, of_word};
+use crate::bad_value::{BadValue, is_qualified_name, of_word};
 use crate::check::Outcome;
 use crate::facts::{Condition, ConditionStatus, NodeFacts};
 use crate::reason::Reason;
@@ -64,11 +64,7 @@ impl FromStr for ConditionRule {
     fn from_str(word: &str) -> Result<Self, BadValue> {
         let (kind, status) = word.split_once('=').unwrap_or((word, "True"));
         let status = of_word(status).ok_or(TAKES)?;
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        if kind.is_empty() || !kind.chars().all(allowed) {
-            return Err(TAKES);
-        }
-        Ok(Self { kind: kind.to_owned(), status })
+        is_qualified_name(kind).then(|| Self { kind: kind.to_owned(), status }).ok_or(TAKES)
     }
 }
 

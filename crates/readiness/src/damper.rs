@@ -21,25 +21,16 @@ impl Damper {
     /// Takes the outcome of a run and returns the outcome to show. The first run counts at once. While a
     /// check is failing, its newest reason is shown.
     pub fn observe(&mut self, outcome: Outcome) -> Outcome {
-        let needed = match &self.settled {
-            None => 1,
-            Some(settled) if settled.passed() == outcome.passed() => {
-                self.against = 0;
-                self.settled = Some(outcome.clone());
-                return outcome;
-            }
-            Some(Outcome::Pass) => self.fall.get(),
-            Some(_) => self.rise.get(),
-        };
-        self.against = self.against.saturating_add(1);
-        match &self.settled {
-            Some(settled) if self.against < needed => settled.clone(),
-            _ => {
-                self.against = 0;
-                self.settled = Some(outcome.clone());
-                outcome
+        if let Some(settled) = self.settled.as_ref().filter(|settled| settled.passed() != outcome.passed()) {
+            self.against = self.against.saturating_add(1);
+            let needed = if settled.passed() { self.fall } else { self.rise };
+            if self.against < needed.get() {
+                return settled.clone();
             }
         }
+        self.against = 0;
+        self.settled = Some(outcome.clone());
+        outcome
     }
 }
 

@@ -1,6 +1,6 @@
 //! The signals with which an operator or a controller takes a Node out of service.
 
-use crate::bad_value::BadValue;
+use crate::bad_value::{BadValue, is_qualified_name, is_value};
 use crate::conditions::ConditionRule;
 use crate::facts::{NodeFacts, Taint};
 use crate::reason::{MAX_REASON, Reason};
@@ -15,8 +15,6 @@ pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-b
 /// The reason of a Node with [`EXCLUDE_LABEL`].
 pub const EXCLUDED: &str = "ExcludedFromLoadBalancers";
 
-/// The longest value of a label or a taint.
-const MAX_VALUE: usize = 63;
 /// The longest value of an annotation in a signal. The facts keep values of this length whole.
 const MAX_ANNOTATION: usize = 200;
 const _: () = assert!(MAX_ANNOTATION < MAX_REASON);
@@ -171,25 +169,10 @@ impl Pattern {
     }
 }
 
-/// Returns true if this is a valid value of a label or a taint.
-pub(crate) fn is_value(value: &str) -> bool {
-    value.is_empty() || (value.len() <= MAX_VALUE && !value.contains('/') && is_qualified_name(value))
-}
-
 /// Returns true if a signal may name this value of an annotation. A value with a space or a character beyond
 /// ASCII can't be named, and neither can one with a comma, which ends the signal.
 fn is_annotation(value: &str) -> bool {
     value.len() <= MAX_ANNOTATION && value.chars().all(|c| c.is_ascii_graphic())
-}
-
-/// Returns true if this is a valid key. A typing mistake in the setting would silently never drain.
-pub(crate) fn is_qualified_name(key: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    key.chars().all(allowed)
-        && key.matches('/').count() <= 1
-        && ends_well(key.chars().next())
-        && ends_well(key.chars().last())
 }
 
 /// The drain signals. If a Node carries several, the first one gives the reason.
@@ -238,25 +221,18 @@ impl DrainSignals {
         self.signals.iter().any(depends)
     }
 
-    /// Removes the annotations that no signal names: a Node can have 256 KiB of them.
-    pub(crate) fn drop_annotations(&self, facts: &mut NodeFacts) {
+    /// Removes what no signal depends on, because `/status.json` shows the facts: annotations, of which a Node can have
+    /// 256 KiB, values, and effects. The keys of all labels and taints stay.
+    pub(crate) fn reduce(&self, facts: &mut NodeFacts) {
+        let depends_on_value = |kind, key: &str| self.depend(kind, key, |pattern| pattern.value.is_some());
         facts.annotations.retain(|key, _| self.depend(Kind::Annotation, key, |_| true));
-    }
-
-    /// Returns the facts as `/status.json` shows them: the keys of all labels and taints, and the values and
-    /// effects that a signal depends on. The next agent reaches the same verdict with them.
-    pub fn shown(&self, facts: &NodeFacts) -> NodeFacts {
-        let mut shown = facts.clone();
-        self.drop_annotations(&mut shown);
-        for (kind, map) in [(Kind::Label, &mut shown.labels), (Kind::Annotation, &mut shown.annotations)] {
-            for (key, value) in map {
-                if !self.depend(kind, key, |pattern| pattern.value.is_some()) {
-                    value.clear();
-                }
-            }
+        for (kind, map) in [(Kind::Label, &mut facts.labels), (Kind::Annotation, &mut facts.annotations)] {
+            map.iter_mut()
+                .filter(|(key, _)| !depends_on_value(kind, key))
+                .for_each(|(_, value)| value.clear());
         }
-        let depended_on = |mut taint: Taint| {
-            if !self.depend(Kind::Taint, &taint.key, |pattern| pattern.value.is_some()) {
+        let reduced = |mut taint: Taint| {
+            if !depends_on_value(Kind::Taint, &taint.key) {
                 taint.value.clear();
             }
             if !self.depend(Kind::Taint, &taint.key, |pattern| pattern.effect.is_some()) {
@@ -264,8 +240,7 @@ impl DrainSignals {
             }
             taint
         };
-        shown.taints = std::mem::take(&mut shown.taints).into_iter().map(depended_on).collect();
-        shown
+        facts.taints = std::mem::take(&mut facts.taints).into_iter().map(reduced).collect();
     }
 }
 
@@ -301,14 +276,18 @@ impl fmt::Display for DrainSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Condition, ConditionStatus};
     use proptest::prelude::*;
 
+    fn signals(list: &str) -> Vec<DrainSignal> {
+        list.parse::<DrainSignals>().unwrap().signals
+    }
+
     #[test]
-    fn the_default_list_survives_a_round_trip() {
-        let default = DrainSignals::default();
-        assert_eq!(default.to_string().parse().as_ref(), Ok(&default));
-        assert_eq!((default.signals.len(), "none".parse::<DrainSignals>().unwrap().signals), (7, Vec::new()));
+    fn lists_with_a_name_have_these_signals() {
+        assert_eq!((DrainSignals::default().signals.len(), signals("none")), (7, Vec::new()));
+        let conditions = "condition:DrainInProgress=True,condition:GracefulNodeShutdownInProgress=True,\
+                          condition:MaintenanceInProgress=True";
+        assert_eq!(signals("lifecycle"), signals(conditions));
     }
 
     #[test]
@@ -334,23 +313,10 @@ mod tests {
         for list in [
             "unschedulable,taint:a=b,taint:a=b:NoExecute,taint:a:NoSchedule,taint:a=",
             "taint:a.b/*,taint:a*,taint:a.b/c*=d:NoExecute,annotation:a.b/c,annotation:a=,annotation:a=b:c=d/*,lifecycle",
+            DEFAULT,
             "label:a.b/c=d,label:a=,label:a,condition:DrainInProgress,condition:A=False,condition:a.b/C=Unknown",
         ] {
             assert_eq!(list.parse::<DrainSignals>().unwrap().to_string(), list);
-        }
-    }
-
-    #[test]
-    fn a_condition_of_the_lifecycle_drains_while_it_is_true() {
-        let signals: DrainSignals = "lifecycle".parse().unwrap();
-        for (status, drains) in [("True", true), ("False", false), ("Unknown", false)] {
-            let condition = Condition {
-                kind: "GracefulNodeShutdownInProgress".to_owned(),
-                status: ConditionStatus::from_api(status),
-                reason: String::new(),
-            };
-            let facts = NodeFacts { conditions: vec![condition], ..NodeFacts::default() };
-            assert_eq!(signals.reason(&facts).is_some(), drains, "{status}");
         }
     }
 
@@ -369,7 +335,8 @@ mod tests {
             ..NodeFacts::default()
         };
         let shown_by = |signals: &str| {
-            let shown = signals.parse::<DrainSignals>().unwrap().shown(&facts);
+            let mut shown = facts.clone();
+            signals.parse::<DrainSignals>().unwrap().reduce(&mut shown);
             let json = serde_json::to_value(&shown).unwrap();
             assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), shown);
             (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())

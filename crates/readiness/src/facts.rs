@@ -64,7 +64,7 @@ pub struct NodeFacts {
     pub taints: BTreeSet<Taint>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`. The board keeps those that a drain signal names.
+    /// `metadata.annotations`. The board keeps the annotations, values and effects that a drain signal names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
@@ -116,10 +116,7 @@ impl AddressFamilies {
 
     /// Returns true if the set contains the family of this address.
     pub fn contains(self, address: IpAddr) -> bool {
-        match address {
-            IpAddr::V4(_) => self.ipv4,
-            IpAddr::V6(_) => self.ipv6,
-        }
+        if address.is_ipv4() { self.ipv4 } else { self.ipv6 }
     }
 }
 

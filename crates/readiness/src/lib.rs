@@ -29,7 +29,7 @@ pub use age::{Age, Stamp};
 pub use answer::{Answer, Reply};
 pub use bad_value::BadValue;
 pub use board::view::BoardView;
-pub use board::{Board, Freshness, KnownService, LastFacts, LastKnown, Lookup, Published, ServiceView};
+pub use board::{Board, Freshness, LastFacts, LastKnown, Lookup, Published, ServiceView};
 pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, StartMode, Verdict};
 pub use conditions::{ConditionRule, ConditionRules};
 pub use cordon::Cordon;

@@ -50,35 +50,38 @@ impl ReadyHistory {
     ) -> Self {
         let Some(facts) = node.facts() else { return Self::default() };
         let ready = facts.condition("Ready");
-        match ready.map(|ready| ready.status) {
-            Some(ConditionStatus::Unknown) => {}
-            status => {
-                let was_ready = status.map(|status| status == ConditionStatus::True);
-                let first_seen = || NotReady::following(before.facts()?, facts, policy, now);
-                let not_ready =
-                    self.not_ready.or_else(first_seen).filter(|_| status == Some(ConditionStatus::False));
-                return Self { was_ready, unconfirmed: None, not_ready };
-            }
+        let status = ready.map(|ready| ready.status);
+        let is_silent = status == Some(ConditionStatus::Unknown);
+        let may_overrule = is_silent
+            && ready.is_some_and(|ready| ready.reason == SILENT)
+            && self.was_ready != Some(false)
+            && policy.on_unknown == OnUnknown::Local;
+        let unconfirmed = may_overrule.then(|| {
+            let had_taint = before.facts().and_then(|before| before.unreachable);
+            let leaves_at = match (self.unconfirmed, facts.unreachable) {
+                (Some(known), taint) if taint == had_taint => known.leaves_at,
+                (_, taint) => taint.map(|taint| {
+                    // A taint that was added in the future by this clock counts as added now.
+                    let added = taint.added_unix_ms.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+                    let age = added.and_then(|added| wall.duration_since(added).ok()).unwrap_or_default();
+                    now.plus(policy.unknown_after.saturating_sub(age))
+                }),
+            };
+            let first_result_by = now.plus(FIRST_RESULT_WITHIN);
+            let holds_until = self.unconfirmed.map_or(first_result_by, |known| known.holds_until);
+            Unconfirmed { holds_until, leaves_at }
+        });
+        let first_not_ready = || NotReady::following(before.facts()?, facts, policy, now);
+        let is_not_ready = status == Some(ConditionStatus::False);
+        Self {
+            was_ready: if is_silent {
+                self.was_ready
+            } else {
+                status.map(|status| status == ConditionStatus::True)
+            },
+            unconfirmed,
+            not_ready: self.not_ready.or_else(first_not_ready).filter(|_| is_not_ready),
         }
-        let silent = ready.is_some_and(|ready| ready.reason == SILENT);
-        if !silent || self.was_ready == Some(false) || policy.on_unknown == OnUnknown::NotReady {
-            return Self { unconfirmed: None, not_ready: None, ..self };
-        }
-        let tainted = |node: &NodeFacts| node.unreachable;
-        let known = self.unconfirmed.filter(|_| before.facts().and_then(tainted) == tainted(facts));
-        let leaves_at = match (known, tainted(facts)) {
-            (Some(known), _) => known.leaves_at,
-            (None, None) => None,
-            (None, Some(taint)) => {
-                // A taint that was added in the future by this clock counts as added now.
-                let added = taint.added_unix_ms.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
-                let age = added.and_then(|added| wall.duration_since(added).ok()).unwrap_or_default();
-                Some(now.plus(policy.unknown_after.saturating_sub(age)))
-            }
-        };
-        let first_seen = || now.plus(FIRST_RESULT_WITHIN);
-        let holds_until = self.unconfirmed.map_or_else(first_seen, |unconfirmed| unconfirmed.holds_until);
-        Self { unconfirmed: Some(Unconfirmed { holds_until, leaves_at }), not_ready: None, ..self }
     }
 }
 
@@ -87,12 +90,10 @@ impl ReadyHistory {
 /// is by the kubelet's wall clock, which can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotReady {
-    /// The time at which this agent first saw it.
-    since: Moment,
-    /// How long it had lasted then, as the previous agent saw it.
-    before: Duration,
     /// The time from which it counts.
     pub(crate) counts_at: Moment,
+    /// How long it will have lasted then, also under the previous agent.
+    needs: Duration,
 }
 
 /// A `Ready=False` that does not count yet, in `/status.json`. The next agent takes it over.
@@ -113,25 +114,20 @@ impl NotReady {
         now: Moment,
     ) -> Option<Self> {
         let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
-        let counts_at = now.plus(policy.not_ready_after);
-        (was_ready && before.uid == facts.uid).then_some(Self {
-            since: now,
-            before: Duration::ZERO,
-            counts_at,
-        })
+        let needs = policy.not_ready_after;
+        (was_ready && before.uid == facts.uid).then_some(Self { counts_at: now.plus(needs), needs })
     }
 
     /// Returns what the previous agent knew of it. It waits no longer than this agent's own setting.
     pub(crate) fn taken_over(pending: PendingNotReady, policy: &Policy, now: Moment) -> Self {
         let left = Duration::from_millis(pending.counts_in_ms).min(policy.not_ready_after);
-        Self { since: now, before: Duration::from_millis(pending.for_ms), counts_at: now.plus(left) }
+        Self { counts_at: now.plus(left), needs: left.saturating_add(Duration::from_millis(pending.for_ms)) }
     }
 
     /// Returns its times as of `now`; `None` if it counts.
     pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
-        let at = |now: Moment| millis(self.before.saturating_add(now.since(self.since)));
-        let (lasted, needed) = (at(now), at(self.counts_at));
-        let pending = PendingNotReady { for_ms: lasted, counts_in_ms: needed.saturating_sub(lasted) };
-        (now < self.counts_at).then_some(pending)
+        let left = self.counts_at.since(now);
+        let for_ms = millis(self.needs.saturating_sub(left));
+        (now < self.counts_at).then_some(PendingNotReady { for_ms, counts_in_ms: millis(left) })
     }
 }

@@ -36,13 +36,6 @@ pub struct Policy {
     pub conditions: ConditionRules,
 }
 
-impl Policy {
-    /// Returns true if a cordon counts only when it is granted.
-    pub(crate) fn judges_cordons(&self) -> bool {
-        self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
-    }
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -92,6 +85,11 @@ pub enum OnUnknown {
 pub const CACHE_STALE: &str = "CacheStale";
 
 impl Policy {
+    /// Returns true if a cordon counts only when it is granted.
+    pub(crate) fn judges_cordons(&self) -> bool {
+        self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
+    }
+
     /// Returns the outcome of `node_ready` by the API's facts alone. [`State::report`](crate::State::report)
     /// applies the node's own kubelet to `Ready=Unknown`, and `not_ready_after` to `Ready=False`.
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {

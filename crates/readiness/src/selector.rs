@@ -1,7 +1,6 @@
 //! Label selectors, as kubectl takes them: `role=ingress,zone!=b,tier in (web,edge),!spare`.
 
-use crate::bad_value::BadValue;
-use crate::drain::{is_qualified_name, is_value};
+use crate::bad_value::{BadValue, is_qualified_name, is_value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -19,21 +18,20 @@ pub struct LabelSelector {
 
 /// A demand on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Demand {
-    Exists(String),
-    DoesNotExist(String),
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
+struct Demand {
+    key: String,
+    /// The values that count; `None` for all.
+    values: Option<Vec<String>>,
+    /// True if the label must have such a value, false if it must not.
+    wanted: bool,
 }
 
 impl LabelSelector {
     /// Returns true if these labels meet all demands.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.demands.iter().all(|demand| match demand {
-            Demand::Exists(key) => labels.contains_key(key),
-            Demand::DoesNotExist(key) => !labels.contains_key(key),
-            Demand::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Demand::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+        self.demands.iter().all(|Demand { key, values, wanted }| {
+            let counts = |value| values.as_ref().is_none_or(|values| values.contains(value));
+            labels.get(key).is_some_and(counts) == *wanted
         })
     }
 }
@@ -56,32 +54,28 @@ impl FromStr for LabelSelector {
 
 impl Demand {
     fn parse(text: &str) -> Option<Self> {
-        if let Some((key, value)) = text.split_once("!=") {
-            return Some(Self::NotIn(key_of(key)?, values_of(value)?));
-        }
-        if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-            return Some(Self::In(key_of(key)?, values_of(value)?));
-        }
-        let Some((left, values)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) else {
+        let (key, values, wanted) = if let Some((key, value)) = text.split_once("!=") {
+            (key, Some(value), false)
+        } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+            (key, Some(value), true)
+        } else if let Some((left, values)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+            let (key, word) = left.trim().split_once(' ')?;
+            let wanted = match word.trim() {
+                "in" => true,
+                "notin" => false,
+                _ => return None,
+            };
+            (key, Some(values), wanted)
+        } else {
             let absent = text.strip_prefix('!');
-            return absent
-                .map_or_else(|| key_of(text).map(Self::Exists), |key| key_of(key).map(Self::DoesNotExist));
+            (absent.unwrap_or(text), None, absent.is_none())
         };
-        let values = values.split(',').map(values_of).collect::<Option<Vec<_>>>()?.concat();
-        match left.trim().split_once(' ')? {
-            (key, word) if word.trim() == "in" => Some(Self::In(key_of(key)?, values)),
-            (key, word) if word.trim() == "notin" => Some(Self::NotIn(key_of(key)?, values)),
-            _ => None,
-        }
+        let key = key.trim().to_owned();
+        let values =
+            values.map(|all| all.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>());
+        let is_valid = is_qualified_name(&key) && values.iter().flatten().all(|value| is_value(value));
+        is_valid.then_some(Self { key, values, wanted })
     }
-}
-
-fn key_of(text: &str) -> Option<String> {
-    Some(text.trim().to_owned()).filter(|key| is_qualified_name(key))
-}
-
-fn values_of(text: &str) -> Option<Vec<String>> {
-    Some(vec![text.trim().to_owned()]).filter(|values| values.iter().all(|value| is_value(value)))
 }
 
 impl fmt::Display for LabelSelector {

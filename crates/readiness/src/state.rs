@@ -83,7 +83,7 @@ impl State {
             }
             CheckId::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
             CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == StartMode::Never) => {
-                CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Not enabled", name)), false)
+                CheckReport::from_memory(name, Outcome::Fail(Reason::new("Not enabled").detail(name)), false)
             }
             CheckId::Local(_) => self.local_report(name, id, now),
         }
@@ -128,7 +128,7 @@ impl State {
     ) -> bool {
         let cordon = std::mem::take(&mut self.cordon);
         if let Node::Present(facts) = &mut node {
-            policy.drain_on.drop_annotations(facts);
+            policy.drain_on.reduce(facts);
             self.cordon = cordon.clone().after(&self.node, facts, policy);
         }
         // A cordon that is not taken up yet changes no fact.

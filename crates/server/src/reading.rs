@@ -11,7 +11,7 @@ use nodegate_readiness::probers::{
     AckProgress, Acknowledgement, Judgement, PoolChange, ProbeHistory, ProberKind, Sessions, Subject,
     SubjectKind, judge,
 };
-use nodegate_readiness::{Board, BoardView, KnownService, Moment, Timeline, Verdict};
+use nodegate_readiness::{Board, BoardView, Moment, ServiceView, Timeline, Verdict};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,9 +67,9 @@ impl Reader {
         let blind = blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
         let histories = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
         let known = Known { histories, records, blind };
-        let services = board.known_services(now).into_iter();
+        let services = board.services(now).into_iter();
         let (statuses, services): (Vec<_>, Vec<_>) =
-            services.map(|service| self.service(board, service, &known)).unzip();
+            services.filter_map(|view| self.service(board, view, &known)).unzip();
         let out = statuses.iter().zip(&services).filter(|(status, _)| status.local_endpoints == 0);
         let services_out: Vec<_> = out.map(|(_, (index, _))| *index).collect();
         let port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -105,20 +105,20 @@ impl Reader {
         Reading { status, not_ready_for, node, kinds, services }
     }
 
-    /// Returns the status of a Service, and its index with its judgement.
+    /// Returns the status of a Service, and its index with its judgement; `None` if its endpoints are not known yet.
     fn service(
         &self,
         board: &BoardView<'_>,
-        service: KnownService,
+        view: ServiceView,
         known: &Known,
-    ) -> (ServiceStatus, (usize, Judgement)) {
-        let (index, changed) = (service.index, service.changed);
-        let status = ServiceStatus::of(service);
+    ) -> Option<(ServiceStatus, (usize, Judgement))> {
+        let (index, changed) = (view.index, view.changed);
+        let status = ServiceStatus::of(board, &view)?;
         let verdict = if status.local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready };
         let (of, verdict) = (SubjectKind::Service(index), (Some(verdict), status.stale));
         let (judgement, drain) = self.judge(board, of, verdict, Some(&status.service), changed, known);
         let status = ServiceStatus { drain: released(drain), ..status };
-        (status, (index, judgement))
+        Some((status, (index, judgement)))
     }
 
     /// Judges the node, or this Service, by its verdict and whether that is stale. Returns also what follows for a drain

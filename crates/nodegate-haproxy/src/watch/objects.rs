@@ -79,7 +79,7 @@ fn out_by(rules: &Policy, facts: NodeFacts) -> NodeOut {
         Some(ConditionStatus::Unknown) => rules.alive(&facts),
         _ => rules.node_ready(&Node::Present(facts), false),
     };
-    state.reason().map(|reason| (state.verdict(), reason.label().into_owned()))
+    state.reason().map(|reason| (state.verdict(), reason.label().to_owned()))
 }
 
 fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {

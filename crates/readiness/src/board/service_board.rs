@@ -6,29 +6,20 @@ use crate::check::CheckId;
 use crate::moment::Moment;
 use std::time::{Duration, SystemTime};
 
-/// What a balancer gets about a watched Service, from one state of the board.
+/// A watched Service, from one state of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// The number of its ready endpoints on this node.
+    /// Its index in the catalog.
+    pub index: usize,
+    /// The number of its ready endpoints on this node; `None` before the first list.
+    pub known_endpoints: Option<usize>,
+    /// The number that a balancer gets.
     pub local_endpoints: usize,
+    /// True if the number may be a guess.
+    pub is_stale: bool,
     /// True if the first of them has just come back, so that kube-proxy may refuse its connections.
     pub is_returning: bool,
     /// The time at which the answers changed: its own pool change.
-    pub changed: Moment,
-}
-
-/// A watched Service with known facts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownService {
-    /// Its index in the catalog.
-    pub index: usize,
-    /// The Service as `<namespace>/<name>`.
-    pub service: String,
-    /// The number of its ready endpoints on this node.
-    pub local_endpoints: usize,
-    /// True if that number may be a guess.
-    pub is_stale: bool,
-    /// The time of its last pool change.
     pub changed: Moment,
 }
 
@@ -60,37 +51,28 @@ impl Board {
         });
     }
 
-    /// Returns what a balancer gets about a Service; `None` if the Service is not watched.
-    pub fn service_view(&self, namespace: &str, name: &str, now: Moment) -> Option<ServiceView> {
-        let index = self.catalog.service(namespace, name)?;
+    /// Returns the watched Services, by their indices.
+    pub fn services(&self, now: Moment) -> Vec<ServiceView> {
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
-        let service = published.state.services.get(index)?;
-        let stale = stale || service.is_stale(self.policy.stale_after, now);
-        Some(ServiceView {
-            local_endpoints: self.policy.local_endpoints(service.local_endpoints, stale),
-            is_returning: service.is_returning(now),
-            changed: service.changed,
-        })
+        let services = published.state.services.iter().enumerate().map(|(index, service)| {
+            let is_stale = stale || service.is_stale(self.policy.stale_after, now);
+            ServiceView {
+                index,
+                known_endpoints: service.local_endpoints,
+                local_endpoints: self.policy.local_endpoints(service.local_endpoints, is_stale),
+                is_stale,
+                is_returning: service.is_returning(now),
+                changed: service.changed,
+            }
+        });
+        services.collect()
     }
 
-    /// Returns the watched Services with known facts.
-    pub fn known_services(&self, now: Moment) -> Vec<KnownService> {
-        // Freshness is read before the state, as above.
-        let stale = self.freshness(now).stale;
-        let published = self.published.load();
-        let services = self.catalog.services().zip(&published.state.services);
-        let known = services.enumerate().filter_map(|(index, (name, service))| {
-            Some(KnownService {
-                index,
-                service: name.to_string(),
-                local_endpoints: service.local_endpoints?,
-                is_stale: stale || service.is_stale(self.policy.stale_after, now),
-                changed: service.changed,
-            })
-        });
-        known.collect()
+    /// Returns the Service of this name; `None` if it is not watched.
+    pub fn service(&self, namespace: &str, name: &str, now: Moment) -> Option<ServiceView> {
+        self.services(now).get(self.catalog.service(namespace, name)?).copied()
     }
 
     /// Returns the time since the last proof behind a check from memory.

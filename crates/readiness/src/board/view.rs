@@ -5,7 +5,6 @@ use crate::check::CheckId;
 use crate::flips::Flip;
 use crate::moment::{Moment, millis};
 use crate::reason::Reason;
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::time::SystemTime;
 
@@ -14,9 +13,7 @@ pub struct BoardView<'a> {
     board: &'a Board,
     /// The moment of the view.
     pub now: Moment,
-    flips: &'a VecDeque<(Moment, Flip)>,
-    /// The reason with which each check last failed, even if it passes now.
-    pub last_reasons: &'a BTreeMap<CheckId, Reason>,
+    writer: &'a Writer,
 }
 
 impl Board {
@@ -26,8 +23,7 @@ impl Board {
         let mut writer = self.write();
         let now = now.max(writer.latest);
         let flip = self.observe(&mut writer, now, wall);
-        let Writer { flips, last_reasons, .. } = &*writer;
-        let read = read(&BoardView { board: self, now, flips, last_reasons });
+        let read = read(&BoardView { board: self, now, writer: &writer });
         drop(writer);
         self.report_flip(flip);
         read
@@ -76,7 +72,12 @@ impl BoardView<'_> {
     /// Returns the remembered flips, the newest first.
     pub fn flips(&self) -> impl Iterator<Item = Flip> {
         let aged = |(at, flip): &(Moment, Flip)| Flip { age_ms: millis(self.now.since(*at)), ..flip.clone() };
-        self.flips.iter().rev().map(aged)
+        self.writer.flips.iter().rev().map(aged)
+    }
+
+    /// Returns the reason with which this check last failed, even if it passes now.
+    pub fn last_reason(&self, id: CheckId) -> Option<&Reason> {
+        self.writer.last_reasons.get(&id)
     }
 }
 

@@ -245,7 +245,7 @@ impl Judgement {
     /// Returns whether all have acknowledged this pool change; `None` if that is not known.
     pub fn is_acknowledged(&self, change: PoolChange) -> Option<bool> {
         match self.acknowledgement {
-            Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale) => None,
+            _ if self.is_guess() => None,
             _ if change != self.change => Some(false),
             Acknowledgement::Yes => Some(true),
             Acknowledgement::NotYet => Some(false),
@@ -255,36 +255,47 @@ impl Judgement {
 
     /// Returns whether this prober has acknowledged the present verdict; `None` if it need not, or if that is not known.
     pub fn of_prober(&self, index: usize) -> Option<AckProgress> {
-        let is_guess =
-            matches!(self.acknowledgement, Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale));
-        self.awaited.iter().find(|(known, _)| *known == index && !is_guess).map(|(_, progress)| *progress)
+        let mut awaited = self.awaited.iter().filter(|_| !self.is_guess());
+        awaited.find_map(|(known, progress)| (*known == index).then_some(*progress))
+    }
+
+    /// Returns true if the verdict itself is not known.
+    fn is_guess(&self) -> bool {
+        matches!(self.acknowledgement, Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale))
     }
 }
 
 /// Judges a subject as of `now`. Without a regular prober the result is never [`Acknowledgement::Yes`].
 pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judgement {
     let change = PoolChange::of(subject.verdict);
-    let about = subject.probers.iter().enumerate().filter(|(_, (kind, _))| kind.is_about(subject.of));
+    let probers = subject.probers.iter().enumerate();
+    let about: Vec<_> = probers.filter(|(_, (kind, _))| kind.is_about(subject.of)).collect();
     let regular: Vec<_> =
-        about.clone().filter(|(_, (_, history))| history.standing(now).is_waited_for()).collect();
-    let awaited: Vec<_> = regular
-        .iter()
-        .filter(|(_, (kind, _))| kind.must_learn(subject.of, change))
-        .map(|(index, (_, history))| (*index, history.progress(change, settings, now)))
-        .collect();
+        about.iter().filter(|(_, (_, history))| history.standing(now).is_waited_for()).collect();
+    let must_learn = regular.iter().filter(|(_, (kind, _))| kind.must_learn(subject.of, change));
+    let awaited: Vec<_> =
+        must_learn.map(|(index, (_, history))| (*index, history.progress(change, settings, now))).collect();
     let slowest = regular.iter().filter_map(|(_, (_, history))| history.interval_to(change, now)).max();
-    let undecided = || {
-        let may_count = about.filter(|(_, (_, history))| history.is_undecided(subject.listening_since, now));
-        may_count.map(|(index, _)| index).collect::<Vec<_>>()
-    };
-    let unknown = match subject.verdict {
-        None => Some(Unknown::Misconfigured),
-        Some(_) if subject.is_stale => Some(Unknown::Stale),
-        Some(_) => {
-            // On the way back only Services may be missing, which have no endpoint here.
-            let has_awaited = change == PoolChange::Back || !awaited.is_empty();
-            not_known(subject, settings, now, regular.len(), has_awaited, undecided)
-        }
+    let undecided =
+        about.iter().filter(|(_, (_, history))| history.is_undecided(subject.listening_since, now));
+    let undecided: Vec<_> = undecided.map(|(index, _)| *index).collect();
+    let listened = now.since(subject.listening_since);
+    let needs_one = matches!(subject.of, SubjectKind::Node { needs_probers: true, .. });
+    let wanted = settings.probers.unwrap_or(usize::from(needs_one));
+    let unknown = if subject.verdict.is_none() {
+        Some(Unknown::Misconfigured)
+    } else if subject.is_stale {
+        Some(Unknown::Stale)
+    } else if listened < LISTENS_FOR {
+        Some(Unknown::Listening { listened, overflown: subject.is_overflown })
+    } else if !undecided.is_empty() {
+        Some(Unknown::Undecided(undecided))
+    } else if regular.len() < wanted {
+        Some(Unknown::TooFew { probers: regular.len(), wanted })
+    } else {
+        // On the way back only Services may be missing, which have no endpoint here.
+        let is_any = if change == PoolChange::Back { !regular.is_empty() } else { !awaited.is_empty() };
+        (!is_any).then_some(Unknown::NoProbers)
     };
     let acknowledgement = match unknown {
         Some(unknown) => Acknowledgement::Unknown(unknown),
@@ -292,31 +303,6 @@ pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judg
         None => Acknowledgement::NotYet,
     };
     Judgement { change, acknowledgement, awaited, slowest }
-}
-
-/// Returns the reason why the probers are not known, or `None` if they are.
-fn not_known(
-    subject: &Subject<'_>,
-    settings: &AckSettings,
-    now: Moment,
-    regular: usize,
-    has_awaited: bool,
-    undecided: impl FnOnce() -> Vec<usize>,
-) -> Option<Unknown> {
-    let listened = now.since(subject.listening_since);
-    if listened < LISTENS_FOR {
-        return Some(Unknown::Listening { listened, overflown: subject.is_overflown });
-    }
-    let undecided = undecided();
-    if !undecided.is_empty() {
-        return Some(Unknown::Undecided(undecided));
-    }
-    let needs_one = matches!(subject.of, SubjectKind::Node { needs_probers: true, .. });
-    let wanted = settings.probers.unwrap_or(usize::from(needs_one));
-    if regular < wanted {
-        return Some(Unknown::TooFew { probers: regular, wanted });
-    }
-    (regular == 0 || !has_awaited).then_some(Unknown::NoProbers)
 }
 
 impl ProbeHistory {

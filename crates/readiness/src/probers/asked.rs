@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The divisor of the last interval's weight in the running mean: the mean follows a change of pace soon, and
 /// one late probe does not distort it.
-const MEAN_OF: u64 = 4;
+const MEAN_OF: u32 = 4;
 
 /// The number of intervals without a probe after which a prober is silent, and the time added to them.
 const SILENT_AFTER: (u32, Duration) = (3, Duration::from_secs(1));
@@ -173,10 +173,8 @@ impl ProbeHistory {
 
     fn mean_with(&self, gap: Duration) -> Duration {
         let begins = matches!(self.habit, Habit::New { times: ..=1, .. });
-        let Some(mean) = self.interval.filter(|_| !begins) else { return gap };
-        // Nanoseconds are enough for centuries. Dividing a Duration would take the detour by seconds.
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(nanos(mean) / MEAN_OF * (MEAN_OF - 1) + nanos(gap) / MEAN_OF)
+        let mean = self.interval.filter(|_| !begins);
+        mean.map_or(gap, |mean| mean / MEAN_OF * (MEAN_OF - 1) + gap / MEAN_OF)
     }
 
     /// Returns the interval that counts for the acknowledgement: the longest mean of a minute within the last
@@ -192,17 +190,16 @@ impl ProbeHistory {
             return Standing::Occasional;
         };
         let since = now.since(self.last);
-        if since <= SILENT_AFTER.1 {
-            return Standing::Regular;
-        }
         let interval = self.longest_interval(now).unwrap_or(interval).max(interval);
         let beyond = |(intervals, more): (u32, Duration)| {
             since > interval.saturating_mul(intervals).saturating_add(more)
         };
-        match () {
-            () if beyond(GONE_AFTER) => Standing::Gone,
-            () if beyond(SILENT_AFTER) => Standing::Silent,
-            () => Standing::Regular,
+        if beyond(GONE_AFTER) {
+            Standing::Gone
+        } else if beyond(SILENT_AFTER) {
+            Standing::Silent
+        } else {
+            Standing::Regular
         }
     }
 

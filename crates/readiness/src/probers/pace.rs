@@ -20,16 +20,15 @@ pub struct ProbePace {
     from: Moment,
     /// The number of probes after that one.
     probes: u32,
-    /// The longest mean of each span in microseconds; zero for a span without one.
-    longest: [u32; SPANS],
-    /// The number of the latest span with a mean, counted from the origin of time.
-    span: u64,
+    /// The latest spans with a mean: the number of each, counted from the origin of time, and its longest mean in
+    /// microseconds; zero without one.
+    longest: [(u64, u32); SPANS],
 }
 
 impl ProbePace {
     /// Returns the pace of a prober that sends its first probe.
     pub(super) fn new(now: Moment) -> Self {
-        Self { from: now, probes: 0, longest: [0; SPANS], span: 0 }
+        Self { from: now, probes: 0, longest: [(0, 0); SPANS] }
     }
 
     /// Takes over the longest mean of the last hour from the previous agent.
@@ -61,40 +60,25 @@ impl ProbePace {
     /// Returns the longest mean of the last hour, or until there is one, the mean up to the latest probe at
     /// `last`; `None` before the second probe.
     pub(super) fn longest(&self, last: Moment, now: Moment) -> Option<Duration> {
-        let oldest = span_of(now).saturating_sub(SPANS as u64 - 1);
-        let kept = (0..SPANS as u64).filter_map(|back| self.span.checked_sub(back));
-        let kept = kept.filter(|span| *span >= oldest).filter_map(|span| self.longest.get(place(span)));
-        match kept.copied().max().unwrap_or_default() {
+        let kept = self.longest.iter().filter(|(span, _)| span + SPANS as u64 > span_of(now));
+        match kept.map(|(_, longest)| *longest).max().unwrap_or_default() {
             0 => last.since(self.from).checked_div(self.probes),
             longest => Some(Duration::from_micros(longest.into())),
         }
     }
 
     fn keep(&mut self, mean: Duration, now: Moment) {
-        let span = span_of(now);
-        let passed = span.saturating_sub(self.span).min(SPANS as u64);
-        for passed in 0..passed {
-            self.put(span - passed, 0);
-        }
-        self.span = self.span.max(span);
         let mean = u32::try_from(mean.as_micros()).unwrap_or(u32::MAX).max(1);
-        let longest = self.longest.get(place(span)).copied().unwrap_or_default();
-        self.put(span, mean.max(longest));
-    }
-
-    fn put(&mut self, span: u64, mean: u32) {
-        if let Some(longest) = self.longest.get_mut(place(span)) {
-            *longest = mean;
+        let span = span_of(now);
+        // The place of this span, else the oldest one.
+        if let Some(kept) = self.longest.iter_mut().min_by_key(|(kept, _)| (*kept != span, *kept)) {
+            *kept = (span, if kept.0 == span { mean.max(kept.1) } else { mean });
         }
     }
 }
 
 fn span_of(moment: Moment) -> u64 {
     moment.since(Moment::default()).as_secs() / SPAN.as_secs()
-}
-
-fn place(span: u64) -> usize {
-    usize::try_from(span % SPANS as u64).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -146,15 +130,6 @@ mod tests {
             longest(&pace, last, last + 20_000_000),
             "expired"
         );
-    }
-
-    #[test]
-    fn a_mean_that_was_taken_over_counts_for_an_hour() {
-        let mut pace = ProbePace::taken_over(Duration::from_secs(10), at(7_000_000));
-        let last = asks(&mut pace, 7_000_000, 100, 10_400_000);
-        assert_eq!(longest(&pace, last, last), Some(10_000));
-        let last = asks(&mut pace, last, 100, 11_000_000);
-        assert_eq!(longest(&pace, last, last), Some(100));
     }
 
     #[test]

@@ -1,114 +1,23 @@
-//! Tests of the board. Time is a number here; nothing waits.
+//! Tests of the board: answers, flips, and views of one moment.
 
+use crate::scenario::{Scenario, WALL, at, broken, node};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::{caveat, last_known};
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Flip, HostSignals, LocalCheck, LocalResult, Lookup, Moment,
-    Node, NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, StartMode, Verdict,
+    HostSignals, Lookup, Moment, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Verdict,
 };
-use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
-
-pub(crate) fn at(seconds: u64) -> Moment {
-    Moment::from_start(Duration::from_secs(seconds))
-}
-
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
-
-pub(crate) fn node(unschedulable: bool) -> Node {
-    let ready = Condition {
-        kind: "Ready".to_owned(),
-        status: ConditionStatus::True,
-        reason: "KubeletReady".to_owned(),
-    };
-    Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
-}
-
-pub(crate) struct Scenario {
-    pub(crate) board: Board,
-    flips: Arc<Mutex<Vec<Flip>>>,
-}
-
-impl Scenario {
-    pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
-        Self::with_checks(policy, &["router"], StartMode::OnDemand, default_checks)
-    }
-
-    pub(crate) fn with_checks(
-        policy: Policy,
-        local: &[&str],
-        begins: StartMode,
-        default_checks: &[&str],
-    ) -> Self {
-        let flips = Arc::new(Mutex::new(Vec::new()));
-        let check =
-            |name: &&str| LocalCheck { name: (*name).to_owned(), timeout: Duration::from_secs(5), begins };
-        let catalog = Catalog::new(local.iter().map(check).collect());
-        let catalog = catalog.with_services(vec!["ingress/web".parse().unwrap()]);
-        let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
-        let heard = flips.clone();
-        let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));
-        Self { board: Board::new(Some("n1".to_owned()), policy, catalog, &ids, on_flip), flips }
-    }
-
-    /// Returns a synced and serving board at second 0.
-    pub(crate) fn ready() -> Self {
-        let scenario = Self::begin(Policy::default(), &["node_ready"]);
-        scenario.board.set_node(node(false), at(0), WALL);
-        scenario.board.prove(at(0));
-        scenario.board.open(at(0), WALL);
-        scenario
-    }
-
-    pub(crate) fn ask(&self, raw: &str, second: u64) -> Reply {
-        match self.board.lookup(raw, at(second)) {
-            Lookup::Hit(reply) => reply,
-            Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
-            Lookup::Bad(bad) => Reply::error(400, &bad),
-        }
-    }
-
-    pub(crate) fn text(&self, raw: &str, second: u64) -> String {
-        String::from_utf8(self.ask(raw, second).body.to_vec()).unwrap()
-    }
-
-    fn router(&self, outcome: Outcome, second: u64) {
-        let result = LocalResult {
-            outcome,
-            duration: Duration::from_millis(7),
-            at: at(second),
-            good_until: at(second + 10),
-        };
-        let id = self.board.catalog().find("router").unwrap();
-        self.board.set_local(id, Some(result), at(second), WALL);
-    }
-
-    pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
-        let flips = self.flips.lock().unwrap();
-        flips.iter().map(|flip| (flip.from, flip.to, flip.reason.to_string())).collect()
-    }
-}
+use std::time::Duration;
 
 /// Whatever the API server says, and whether or not it is heard.
 #[test]
 fn a_host_that_goes_down_drains_until_it_says_otherwise() {
     let shutdown = |shutdown| HostSignals { shutdown, ..HostSignals::default() };
-    let not_ready = Condition {
-        kind: "Ready".to_owned(),
-        status: ConditionStatus::False,
-        reason: "KubeletNotReady".to_owned(),
-    };
-    let not_ready = NodeFacts { conditions: vec![not_ready], ..NodeFacts::default() };
-    let nodes = [node(false), node(true), Node::Absent, Node::Unknown, Node::Present(not_ready)];
+    let nodes = [node(false), node(true), Node::Absent, Node::Unknown, Node::Present(broken())];
     for on_stale in [OnStale::Ready, OnStale::KeepDrain, OnStale::NotReady] {
         for node in &nodes {
-            let scenario = Scenario::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
-            scenario.board.set_node(node.clone(), at(0), WALL);
-            scenario.board.prove(at(0));
-            scenario.board.open(at(0), WALL);
+            let scenario = Scenario::with(Policy { on_stale, ..Policy::default() }, node.clone());
             let before = [1, 60].map(|second| scenario.text("drain=404", second));
             scenario.board.set_host(shutdown(true), at(2), WALL);
             for second in [2, 60] {
@@ -116,7 +25,7 @@ fn a_host_that_goes_down_drains_until_it_says_otherwise() {
                     scenario.text("drain=404", second),
                     r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"reason":"NodeShutdown","duration_ms":0}],"total_duration_ms":0}"#
                 );
-                let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
+                let status = scenario.status(second);
                 assert!(!status.is_based_on_stale_cache() && caveat(&status).is_none(), "{status:?}");
                 assert_eq!(status.host, Some(shutdown(true)));
             }
@@ -143,30 +52,16 @@ fn staleness_needs_no_timer() {
 }
 
 #[test]
-fn a_stale_answer_fails_open_if_the_last_known_facts_were_worse() {
-    let scenario = Scenario::ready();
-    let query = "check=node_ready,router";
-    scenario.router(Outcome::Pass, 15);
-    assert!(!scenario.ask("", 16).fails_open, "the node was ready when it was last heard of");
-    scenario.board.set_node(node(true), at(16), WALL);
-    assert!(scenario.ask("", 16).fails_open && scenario.ask(query, 16).fails_open);
-    scenario.router(Outcome::fail("down"), 16);
-    assert!(!scenario.ask(query, 16).fails_open, "what is known of the router is not stale");
-    scenario.board.prove(at(17));
-    assert!(!scenario.ask("", 17).fails_open);
-}
-
-#[test]
 fn the_last_known_facts_are_shown_while_the_cache_is_stale() {
     let scenario = Scenario::begin(Policy::default(), &["router", "node_ready"]);
     let shown = |second| scenario.board.last_known(at(second)).as_ref().map(last_known);
     assert_eq!(shown(0), None, "nothing is known");
     scenario.board.set_node(node(true), at(0), WALL);
     scenario.board.prove(at(0));
-    scenario.router(Outcome::fail("down"), 16);
+    scenario.check("router", Outcome::fail("down"), 16);
     assert_eq!(shown(15), None, "no guess");
     assert_eq!(shown(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
-    let status = Status::read(&scenario.board, "1.2.3", at(256), WALL);
+    let status = scenario.status(256);
     assert_eq!(
         caveat(&status).as_deref(),
         Some(
@@ -201,7 +96,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
     let Lookup::Miss(query) = scenario.board.lookup("check=node_ready,router", at(1)) else { panic!() };
     let router = scenario.board.catalog().find("router").unwrap();
     assert_eq!(scenario.board.pending(&query, at(1)), [router]);
-    scenario.router(Outcome::Pass, 1);
+    scenario.check("router", Outcome::Pass, 1);
     assert_eq!(scenario.board.pending(&query, at(1)), []);
     assert_eq!(
         scenario.text("check=node_ready,router", 1),
@@ -214,7 +109,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
     );
     scenario.board.prove(at(12));
     assert!(scenario.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
-    scenario.router(Outcome::Fail(Reason::new("HTTP").status(500)), 12);
+    scenario.check("router", Outcome::Fail(Reason::new("HTTP").status(500)), 12);
     assert!(scenario.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
 }
 
@@ -265,7 +160,7 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
         scenario.board.set_node(node(n % 2 == 0), at(0), WALL);
     }
     scenario.board.prove(at(2));
-    let status = serde_json::to_value(Status::read(&scenario.board, "1.2.3", at(3), WALL)).unwrap();
+    let status = serde_json::to_value(scenario.status(3)).unwrap();
     assert_eq!(status["flips"].as_array().unwrap().len(), 50);
     assert_eq!(status["verdict"], "ready");
     assert_eq!(status["checks"][0]["last_reason"], "Unschedulable");
@@ -322,66 +217,19 @@ fn a_view_has_no_change_in_it() {
     });
 }
 
-proptest! {
-    /// A status has the verdict, the staleness and the time of the last pool change of its own moment, even
-    /// if only time or proof has changed them.
-    #[test]
-    fn one_status_is_of_one_moment(steps in prop::collection::vec((0..4u8, 0..20u64), 1..40)) {
-        let scenario = Scenario::ready();
-        let (mut second, mut cordoned, mut proof) = (0, false, 0);
-        let mut turned = (Verdict::Ready, 0);
-        for (step, gap) in steps {
-            second += gap;
-            match step {
-                0 | 1 => {
-                    cordoned = step == 0;
-                    scenario.board.set_node(node(cordoned), at(second), WALL);
-                }
-                2 => {
-                    proof = second;
-                    scenario.board.prove(at(second));
-                }
-                _ => {}
-            }
-            let stale = second - proof > 15;
-            let verdict = if cordoned && !stale { Verdict::Draining } else { Verdict::Ready };
-            if turned.0 != verdict {
-                turned = (verdict, second);
-            }
-            let (status, since) = scenario.board.read(at(second), WALL, |board| {
-                (Status::of(board, "1"), board.now.since(board.last_pool_change()))
-            });
-            prop_assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
-            prop_assert_eq!(status.facts.unwrap().unschedulable, cordoned);
-            // The board keeps second 0 as a nanosecond later.
-            prop_assert_eq!((since + Duration::from_nanos(1)).as_secs(), second - turned.1);
-            if let Some(last) = status.flips.first() {
-                prop_assert_eq!(last.to, verdict);
-            }
+/// Time alone, then proof alone has changed the verdict, and no tick has come.
+#[test]
+fn a_view_records_the_flip_that_it_shows() {
+    let scenario = Scenario::ready();
+    scenario.board.set_node(node(true), at(1), WALL);
+    for (second, verdict, stale) in [(16, Verdict::Ready, true), (17, Verdict::Draining, false)] {
+        if !stale {
+            scenario.board.prove(at(second));
         }
-    }
-
-    /// An answer that was rendered ahead equals a fresh rendering, whatever happened before.
-    #[test]
-    fn rendered_ahead_equals_rendered_now(steps in prop::collection::vec((0..5u8, 0..8u64), 1..40)) {
-        let scenario = Scenario::begin(Policy::default(), &["node_ready"]);
-        let raw = "check=node_ready,router&drain=404";
-        let query = Query::parse(raw, scenario.board.catalog()).unwrap();
-        let mut second = 0;
-        for (step, gap) in steps {
-            second += gap;
-            match step {
-                0 => scenario.board.set_node(node(true), at(second), WALL),
-                1 => scenario.board.set_node(node(false), at(second), WALL),
-                2 => scenario.board.prove(at(second)),
-                3 => scenario.router(Outcome::fail("x"), second),
-                _ => scenario.board.tick(at(second), WALL),
-            }
-            let seen = scenario.ask(raw, second);
-            prop_assert_eq!(&seen, &scenario.board.answer(raw, &query, at(second)));
-            let plain = scenario.ask("", second);
-            let reports = scenario.board.default_reports(at(second));
-            prop_assert_eq!(plain.verdict, Some(reports[0].outcome.verdict()));
-        }
+        scenario.board.read(at(second), WALL, |board| {
+            let status = Status::of(board, "1");
+            assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
+            assert_eq!((status.flips[0].to, board.last_pool_change()), (verdict, at(second)));
+        });
     }
 }

@@ -1,13 +1,10 @@
 //! Tests of a cordon that the drain budget judges: `--max-drained`.
 
-use crate::board::{Scenario, at, node};
-use crate::rules::taint;
-use nodegate_agent_api::{DrainSummary, Predecessor, Status};
+use crate::scenario::{Scenario, WALL, at, node, taint};
+use nodegate_agent_api::{DrainSummary, Predecessor};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy};
-use std::time::SystemTime;
 
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 const IN: (u16, bool) = (200, false);
 const KEPT: (u16, bool) = (200, true);
 const OUT: (u16, bool) = (503, false);
@@ -19,10 +16,7 @@ fn policy(drain_on: &str) -> Policy {
 
 /// Returns a board that has seen nothing yet.
 fn begin(policy: Policy) -> Scenario {
-    let scenario = Scenario::begin(policy, &["node_ready"]);
-    scenario.board.prove(at(0));
-    scenario.board.open(at(0), WALL);
-    scenario
+    Scenario::with(policy, Node::Unknown)
 }
 
 fn kept() -> Kept {
@@ -48,13 +42,9 @@ fn says(scenario: &Scenario) -> (u16, bool) {
     (reply.status, is_kept)
 }
 
-fn status(scenario: &Scenario) -> Status {
-    Status::read(&scenario.board, "1.2.3", at(1), WALL)
-}
-
 /// Returns what the next agent takes over.
 fn handed_on(scenario: &Scenario) -> LastFacts {
-    let json = serde_json::to_vec(&status(scenario)).unwrap();
+    let json = serde_json::to_vec(&scenario.status(1)).unwrap();
     Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap()
 }
 
@@ -65,19 +55,19 @@ fn a_cordon_takes_the_node_out_when_it_is_granted_and_until_its_end() {
     assert_eq!(set(&scenario, true), IN, "not judged yet");
     assert_eq!(judge(&scenario, Some(kept())), KEPT);
     assert_eq!(set(&scenario, true), KEPT, "another event");
-    let shown = status(&scenario);
+    let shown = scenario.status(1);
     assert_eq!((&shown.kept, shown.was_kept), (&Some(kept()), false));
     let text = "kept in the pool: 5 of 10 nodes are drained (--max-drained 50%), n7 for longest";
     assert_eq!(sentence::why(&shown), format!("may get new traffic: cordoned, but {text}"));
     let summary = DrainSummary::of(&shown, None).kept;
     assert_eq!(summary, Some(Kept { before: Vec::new(), ..kept() }));
     assert_eq!(judge(&scenario, None), OUT);
-    assert!(status(&scenario).was_kept && DrainSummary::of(&status(&scenario), None).was_kept);
+    assert!(scenario.status(1).was_kept && DrainSummary::of(&scenario.status(1), None).was_kept);
     assert_eq!(judge(&scenario, Some(kept())), OUT, "it does not come back because another one leaves");
     assert_eq!((set(&scenario, true), set(&scenario, false)), (OUT, IN));
     assert_eq!(judge(&scenario, None), IN, "an answer that comes too late");
     assert_eq!((set(&scenario, true), judge(&scenario, None)), (IN, OUT));
-    assert!(!status(&scenario).was_kept);
+    assert!(!scenario.status(1).was_kept);
     assert_eq!(scenario.verdicts().len(), 3, "{:?}", scenario.verdicts());
 }
 

@@ -13,6 +13,8 @@ mod rules;
 #[cfg(test)]
 mod saved_facts;
 #[cfg(test)]
+mod scenario;
+#[cfg(test)]
 mod services;
 #[cfg(test)]
 mod unknown;

@@ -1,20 +1,12 @@
 //! Tests of `--not-ready-after`: how long `Ready=False` must last before it takes a Ready node out.
 
-use crate::board::{Scenario, at};
-use nodegate_agent_api::Status;
+use crate::scenario::{Scenario, WALL, at, facts};
 use nodegate_agent_client::sentence::caveat;
-use nodegate_readiness::{
-    Condition, ConditionStatus, Node, NodeFacts, OnUnknown, PendingNotReady, Policy, Verdict,
-};
-use proptest::prelude::*;
-use std::time::{Duration, SystemTime};
-
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+use nodegate_readiness::{ConditionStatus, Node, NodeFacts, OnUnknown, PendingNotReady, Policy, Verdict};
+use std::time::Duration;
 
 fn node(status: ConditionStatus, unschedulable: bool) -> Node {
-    let reason = format!("Kubelet{status}");
-    let ready = Condition { kind: "Ready".to_owned(), status, reason };
-    Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
+    Node::Present(NodeFacts { unschedulable, ..facts(status, "Kubelet") })
 }
 
 /// Returns a fresh board that takes a node out after so many seconds of `Ready=False`.
@@ -25,10 +17,7 @@ fn scenario(seconds: u64) -> Scenario {
         stale_after: Duration::from_hours(1),
         ..Policy::default()
     };
-    let scenario = Scenario::begin(policy, &["node_ready"]);
-    scenario.board.prove(at(0));
-    scenario.board.open(at(0), WALL);
-    scenario
+    Scenario::with(policy, Node::Unknown)
 }
 
 fn set(scenario: &Scenario, node: Node, second: u64) {
@@ -45,7 +34,7 @@ fn a_kubelet_that_restarts_takes_no_node_out_and_one_that_stays_not_ready_does()
     set(&scenario, node(ConditionStatus::True, false), 0);
     set(&scenario, node(ConditionStatus::False, false), 1);
     assert_eq!((code(&scenario, 1), code(&scenario, 10)), (200, 200));
-    let status = Status::read(&scenario.board, "1", at(4), WALL);
+    let status = scenario.status(4);
     assert_eq!(status.not_ready_pending, Some(PendingNotReady { for_ms: 3000, counts_in_ms: 7000 }));
     assert_eq!(caveat(&status).as_deref(), Some("Ready=False for 3 s, counts after 10 s"));
     assert_eq!((status.verdict, scenario.board.expires(at(4))), (Some(Verdict::Ready), Some(at(11))));
@@ -100,33 +89,4 @@ fn a_successor_counts_on_from_its_predecessor() {
     scenario.board.take_over_pending(pending, at(100), WALL);
     set(&scenario, node(ConditionStatus::False, false), 101);
     assert_eq!((code(&scenario, 110), code(&scenario, 111)), (200, 503));
-}
-
-proptest! {
-    /// Whatever the Node does, the answer of each second is that of a plain model.
-    #[test]
-    fn only_a_false_that_follows_true_waits(
-        after in 0_u64..8,
-        changes in prop::collection::vec((0_u8..3, any::<bool>(), 1_u64..8), 1..20),
-    ) {
-        let scenario = scenario(after);
-        let (mut second, mut last, mut since) = (0, 0, None);
-        for (status, cordoned, lasts) in changes {
-            let condition = [ConditionStatus::Unknown, ConditionStatus::False, ConditionStatus::True][usize::from(status)];
-            since = match (last, status) {
-                (2, 1) => Some(second),
-                (1, 1) => since,
-                _ => None,
-            };
-            last = status;
-            set(&scenario, node(condition, cordoned), second);
-            for now in second..second + lasts {
-                let waits = since.is_some_and(|since| now - since < after);
-                let alive = if cordoned { 404 } else { 200 };
-                let expected = if status == 2 || waits { alive } else { 503 };
-                prop_assert_eq!(code(&scenario, now), expected, "at {} s", now);
-            }
-            second += lasts;
-        }
-    }
 }

@@ -1,24 +1,7 @@
 //! The table of readiness rules.
 
-use nodegate_readiness::{
-    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Taint,
-};
-
-fn condition(kind: &str, status: ConditionStatus, reason: &str) -> Condition {
-    Condition { kind: kind.to_owned(), status, reason: reason.to_owned() }
-}
-
-fn ready() -> NodeFacts {
-    with_ready(ConditionStatus::True, "KubeletReady")
-}
-
-fn with_ready(status: ConditionStatus, reason: &str) -> NodeFacts {
-    NodeFacts { conditions: vec![condition("Ready", status, reason)], ..NodeFacts::default() }
-}
-
-fn broken() -> NodeFacts {
-    with_ready(ConditionStatus::False, "KubeletNotReady")
-}
+use crate::scenario::{broken, condition, facts as with_ready, ready, taint};
+use nodegate_readiness::{ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason};
 
 fn fail(reason: &str) -> Outcome {
     Outcome::Fail(Reason::parse(reason))
@@ -29,14 +12,6 @@ fn draining(reason: &str) -> Outcome {
 }
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-
-/// Parses a taint in the notation of kubectl.
-pub(crate) fn taint(text: &str) -> Taint {
-    let (label, effect) = text.split_once(':').unwrap_or((text, ""));
-    let (key, value) = label.split_once('=').unwrap_or((label, ""));
-    let [key, value, effect] = [key, value, effect].map(str::to_owned);
-    Taint { key, value, effect }
-}
 
 #[test]
 fn the_table_of_the_design() {

@@ -1,16 +1,14 @@
 //! Tests of the facts that an agent takes over from the previous one.
 
-use crate::board::{Scenario, at, node};
+use crate::scenario::{Scenario, WALL, at, node, taint};
 use nodegate_agent_api::{FACTS_FORMAT, Predecessor, Status};
 use nodegate_agent_client::sentence;
-use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, Taint, UnreachableTaint};
+use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, UnreachableTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
-/// A day after the epoch.
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
-
+/// Returns the wall clock, a day after the epoch.
 fn wall(seconds: u64) -> SystemTime {
     WALL + Duration::from_hours(24) + Duration::from_secs(seconds)
 }
@@ -25,8 +23,8 @@ fn predecessor() -> Scenario {
 
 /// Returns the facts that the next agent reads in `/status.json`.
 fn saved(scenario: &Scenario, second: u64) -> Option<LastFacts> {
-    let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
-    Predecessor::parse(&serde_json::to_vec(&status).unwrap(), "n1", wall(0)).unwrap().facts
+    let json = serde_json::to_vec(&scenario.status(second)).unwrap();
+    Predecessor::parse(&json, "n1", wall(0)).unwrap().facts
 }
 
 fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
@@ -37,7 +35,7 @@ fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
 }
 
 fn caveat(scenario: &Scenario, second: u64) -> String {
-    sentence::caveat(&Status::read(&scenario.board, "1.2.3", at(second), WALL)).unwrap()
+    sentence::caveat(&scenario.status(second)).unwrap()
 }
 
 #[test]
@@ -77,7 +75,7 @@ fn own_facts_replace_those_taken_over() {
     assert!(scenario.text("", 2).contains(r#""stale":true"#), "no proof yet");
     scenario.board.prove(at(2));
     assert_eq!(scenario.ask("", 2).status, 200);
-    let status = Status::read(&scenario.board, "1.2.3", at(3), WALL);
+    let status = scenario.status(3);
     assert_eq!((status.cache.age_ms, status.cache.taken_over), (Some(1000), false));
     assert!(!scenario.board.take_over(last(), at(3), WALL), "something is known");
     assert_eq!(scenario.ask("", 3).status, 200);
@@ -104,8 +102,7 @@ fn an_agent_without_facts_hands_none_on() {
 
 /// Returns the JSON as written to a file.
 fn written() -> Value {
-    let status = Status::read(&predecessor().board, "1.2.3", at(61), WALL);
-    let mut file = serde_json::to_value(status).unwrap();
+    let mut file = serde_json::to_value(predecessor().status(61)).unwrap();
     file["written_at_unix_ms"] = json!(24 * 3600 * 1000);
     file
 }
@@ -146,11 +143,11 @@ fn a_malformed_file_is_refused_and_so_are_facts_of_another_form() {
     let found = read(&with("services", json!("x")), 0).unwrap();
     assert!(found.facts.is_some(), "each item is left by itself");
     assert_eq!(found.left.as_deref(), Some("services: not what an agent writes"));
-    let said = read(&with("node", json!("n2")), 0).unwrap_err();
-    assert_eq!(said, "it is about the node \"n2\"");
+    let error = read(&with("node", json!("n2")), 0).unwrap_err();
+    assert_eq!(error, "it is about the node \"n2\"");
     for garbage in ["", "{", "[]", "7", "null", "\u{0}"] {
-        let said = Predecessor::parse(garbage.as_bytes(), "n1", WALL).unwrap_err();
-        assert!(said.starts_with("it is not what an agent writes"), "{garbage:?}: {said}");
+        let error = Predecessor::parse(garbage.as_bytes(), "n1", WALL).unwrap_err();
+        assert!(error.starts_with("it is not what an agent writes"), "{garbage:?}: {error}");
     }
     assert_eq!(facts(&with("written_at_unix_ms", at(day + 5)), 0).age, Duration::from_mins(1));
     for extreme in [0, u64::MAX] {
@@ -180,12 +177,10 @@ fn the_form_is_the_one_that_its_number_names() {
         },
     });
     let Node::Present(facts) = node(true) else { unreachable!() };
-    let words = |words: [&str; 3]| words.map(str::to_owned);
-    let [key, value, effect] = words(["example.com/down", "soon", "NoSchedule"]);
-    let [pool, a, spare] = words(["example.com/pool", "a", "example.com/spare"]);
+    let labels = [("example.com/pool", "a"), ("example.com/spare", "")];
     let facts = NodeFacts {
-        taints: [Taint { key, value, effect }].into(),
-        labels: [(pool, a), (spare, String::new())].into(),
+        taints: [taint("example.com/down=soon:NoSchedule")].into(),
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         internal_ips: ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into(),
         unreachable: Some(UnreachableTaint { added_unix_ms: Some(7) }),
         ..facts
@@ -196,7 +191,7 @@ fn the_form_is_the_one_that_its_number_names() {
     let scenario = Scenario::begin(Policy { drain_on, ..Policy::default() }, &["node_ready"]);
     scenario.board.set_node(Node::Present(facts.clone()), at(1), WALL);
     scenario.board.prove(at(1));
-    let status = serde_json::to_value(Status::read(&scenario.board, "1.2.3", at(61), WALL)).unwrap();
+    let status = serde_json::to_value(scenario.status(61)).unwrap();
     let written: serde_json::Map<_, _> =
         expected.as_object().unwrap().keys().map(|key| (key.clone(), status[key].clone())).collect();
     assert_eq!(Value::Object(written), expected);
@@ -232,6 +227,6 @@ fn services_are_taken_over_by_their_names() {
     let json = serde_json::to_vec(&Status::read(&before, "1.2.3", at(1), WALL)).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap(), at(1), WALL));
-    let count = |name| after.service_view("a", name, at(1)).unwrap().local_endpoints;
+    let count = |name| after.service("a", name, at(1)).unwrap().local_endpoints;
     assert_eq!(["new", "two", "unheard", "none"].map(count), [1, 2, 1, 0]);
 }

@@ -1,20 +1,14 @@
 //! Tests of watched Services on the board. Time is a number here; nothing waits.
 
-use crate::board::{Scenario, at, node};
+use crate::scenario::{Scenario, WALL, at, node};
 use nodegate_readiness::{Lookup, OnStale, Policy, Reply};
 use proptest::prelude::*;
-use std::time::SystemTime;
 
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 const CHECK: &str = "check=service:ingress/web";
 
 /// Returns a board that has known its Node since second 0, and has no facts of the Service.
 fn begin(on_stale: OnStale) -> Scenario {
-    let scenario = Scenario::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
-    scenario.board.set_node(node(false), at(0), WALL);
-    scenario.board.prove(at(0));
-    scenario.board.open(at(0), WALL);
-    scenario
+    Scenario::with(Policy { on_stale, ..Policy::default() }, node(false))
 }
 
 fn tell(scenario: &Scenario, local_endpoints: usize, second: u64) {
@@ -23,7 +17,7 @@ fn tell(scenario: &Scenario, local_endpoints: usize, second: u64) {
 }
 
 fn endpoints(scenario: &Scenario, second: u64) -> usize {
-    scenario.board.service_view("ingress", "web", at(second)).unwrap().local_endpoints
+    scenario.board.service("ingress", "web", at(second)).unwrap().local_endpoints
 }
 
 fn says_stale(reply: &Reply) -> bool {
@@ -41,33 +35,25 @@ fn the_check_follows_the_endpoints() {
     let rendered = matches!(scenario.board.lookup(CHECK, at(2)), Lookup::Hit(_));
     assert!(rendered, "when it changed, not when asked");
     assert_eq!((scenario.ask(CHECK, 2).status, endpoints(&scenario, 2)), (200, 2));
-    let returning = |second| scenario.board.service_view("ingress", "web", at(second)).unwrap().is_returning;
+    let returning = |second| scenario.board.service("ingress", "web", at(second)).unwrap().is_returning;
     assert_eq!([2, 3, 4].map(returning), [true, true, false], "kube-proxy needs time for its rules");
     tell(&scenario, 1, 5);
     assert!(!returning(5), "kube-proxy has rules for the Service");
-    assert_eq!(scenario.board.service_view("ingress", "other", at(2)), None);
+    assert_eq!(scenario.board.service("ingress", "other", at(2)), None);
 }
 
 #[test]
 fn the_meaning_of_stale_is_a_setting() {
-    let cases = [
-        (OnStale::Ready, Some(0), 503, 0),
-        (OnStale::Ready, Some(3), 200, 3),
-        (OnStale::Ready, None, 200, 1),
-        (OnStale::KeepDrain, Some(0), 503, 0),
-        (OnStale::KeepDrain, Some(3), 200, 3),
-        (OnStale::KeepDrain, None, 200, 1),
-        (OnStale::NotReady, Some(0), 503, 0),
-        (OnStale::NotReady, Some(3), 503, 0),
-        (OnStale::NotReady, None, 503, 0),
-    ];
-    for (on_stale, known, status, count) in cases {
-        let scenario = begin(on_stale);
-        if let Some(known) = known {
-            tell(&scenario, known, 0);
+    for on_stale in [OnStale::Ready, OnStale::KeepDrain, OnStale::NotReady] {
+        for (known, open) in [(Some(0), (503, 0)), (Some(3), (200, 3)), (None, (200, 1))] {
+            let scenario = begin(on_stale);
+            if let Some(known) = known {
+                tell(&scenario, known, 0);
+            }
+            let answered = (scenario.ask(CHECK, 30).status, endpoints(&scenario, 30));
+            let expected = if on_stale == OnStale::NotReady { (503, 0) } else { open };
+            assert_eq!(answered, expected, "{on_stale}, {known:?} known");
         }
-        let answered = (scenario.ask(CHECK, 30).status, endpoints(&scenario, 30));
-        assert_eq!(answered, (status, count), "{on_stale}, {known:?} known");
     }
 }
 

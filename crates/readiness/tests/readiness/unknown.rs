@@ -1,56 +1,47 @@
 //! Tests of `Ready=Unknown`: the conditions under which the node's own kubelet decides, and for how long.
 
-use crate::board::{Scenario, at};
-use nodegate_agent_api::Status;
+use crate::scenario::{Scenario, at, facts};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::{
-    Condition, ConditionStatus, LocalResult, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode,
-    UnreachableTaint, Verdict,
+    ConditionStatus, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode, UnreachableTaint,
+    Verdict,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const READY: (ConditionStatus, &str) = (ConditionStatus::True, "KubeletReady");
-const BROKEN: (ConditionStatus, &str) = (ConditionStatus::False, "KubeletNotReady");
-const SILENT: (ConditionStatus, &str) = (ConditionStatus::Unknown, "NodeStatusUnknown");
-const NEVER: (ConditionStatus, &str) = (ConditionStatus::Unknown, "NodeStatusNeverUpdated");
+type Ready = (ConditionStatus, &'static str);
+const READY: Ready = (ConditionStatus::True, "KubeletReady");
+const BROKEN: Ready = (ConditionStatus::False, "KubeletNotReady");
+const SILENT: Ready = (ConditionStatus::Unknown, "NodeStatusUnknown");
+const NEVER: Ready = (ConditionStatus::Unknown, "NodeStatusNeverUpdated");
 
 /// Returns the wall clock at a second.
 fn wall(second: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
 }
 
-fn facts((status, reason): (ConditionStatus, &str)) -> NodeFacts {
-    let ready = Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
-    NodeFacts { conditions: vec![ready], ..NodeFacts::default() }
-}
-
 /// Returns a Node with a silent kubelet, tainted at this second.
 fn tainted(second: Option<u64>) -> NodeFacts {
     let added_unix_ms = second.map(|second| (1_800_000_000 + second) * 1000);
-    NodeFacts { unreachable: Some(UnreachableTaint { added_unix_ms }), ..facts(SILENT) }
+    NodeFacts { unreachable: Some(UnreachableTaint { added_unix_ms }), ..silent() }
 }
 
-/// Returns a fresh board with a check `kubelet`.
+fn silent() -> NodeFacts {
+    facts(SILENT.0, SILENT.1)
+}
+
+/// Returns a fresh board.
 fn scenario(policy: Policy) -> Scenario {
-    let policy = Policy { stale_after: Duration::from_hours(1), ..policy };
-    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::OnDemand, &["node_ready"]);
-    scenario.board.prove(at(0));
-    scenario.board.open(at(0), wall(0));
-    scenario
+    Scenario::with(Policy { stale_after: Duration::from_hours(1), ..policy }, Node::Unknown)
 }
 
 fn set(scenario: &Scenario, facts: NodeFacts, second: u64) {
     scenario.board.set_node(Node::Present(facts), at(second), wall(second));
 }
 
-/// Records the kubelet's answer at this second, which is valid for ten seconds.
-fn kubelet(scenario: &Scenario, outcome: Outcome, second: u64) {
-    let result =
-        LocalResult { outcome, duration: Duration::ZERO, at: at(second), good_until: at(second + 10) };
-    let id = scenario.board.catalog().find("kubelet").unwrap();
-    scenario.board.set_local(id, Some(result), at(second), wall(second));
+fn set_ready(scenario: &Scenario, (status, reason): Ready, second: u64) {
+    set(scenario, facts(status, reason), second);
 }
 
 /// Returns the status of the answer at a second, and true if it is unconfirmed.
@@ -67,11 +58,11 @@ const OUT: (u16, bool) = (503, false);
 #[test]
 fn a_kubelet_that_answers_keeps_the_node_in_the_pool() {
     let scenario = scenario(Policy::default());
-    set(&scenario, facts(READY), 0);
+    set_ready(&scenario, READY, 0);
     assert_eq!(says(&scenario, 1), (200, false));
-    set(&scenario, facts(SILENT), 10);
+    set_ready(&scenario, SILENT, 10);
     assert_eq!(says(&scenario, 10), IN, "the verdict from before holds");
-    kubelet(&scenario, Outcome::Pass, 11);
+    scenario.check("kubelet", Outcome::Pass, 11);
     assert_eq!(says(&scenario, 20), IN);
     assert_eq!(
         scenario.text("", 20),
@@ -80,28 +71,34 @@ fn a_kubelet_that_answers_keeps_the_node_in_the_pool() {
     assert!(scenario.verdicts().is_empty(), "no flip");
     // A check that hangs gives no answer, and the result expires without a timer.
     assert_eq!(says(&scenario, 21), OUT);
-    kubelet(&scenario, Outcome::Pass, 22);
+    scenario.check("kubelet", Outcome::Pass, 22);
     assert_eq!(says(&scenario, 22), IN);
-    kubelet(&scenario, Outcome::fail("ConnectionRefused"), 23);
+    scenario.check("kubelet", Outcome::fail("ConnectionRefused"), 23);
     assert_eq!(says(&scenario, 23), OUT);
     assert_eq!(scenario.ask("", 23).body, scenario.ask("check=node_ready", 23).body);
     assert!(scenario.text("", 23).contains(r#""reason":"NodeStatusUnknown""#));
-    set(&scenario, facts(READY), 30);
+    // Drain signals count as always.
+    set(&scenario, NodeFacts { unschedulable: true, ..silent() }, 24);
+    scenario.check("kubelet", Outcome::Pass, 24);
+    assert_eq!((says(&scenario, 24), scenario.ask("drain=404", 24).status), ((503, true), 404));
+    set_ready(&scenario, READY, 30);
     assert_eq!(says(&scenario, 30), (200, false));
+    let json = serde_json::to_value(scenario.status(30)).unwrap();
+    assert!(json.get("unconfirmed").is_none() && json.get("leaves_in_ms").is_none(), "{json}");
 }
 
 #[test]
 fn without_a_first_result_the_verdict_holds_for_two_seconds() {
     let scenario = scenario(Policy::default());
-    set(&scenario, facts(READY), 0);
-    set(&scenario, facts(SILENT), 10);
+    set_ready(&scenario, READY, 0);
+    set_ready(&scenario, SILENT, 10);
     // Other changes of the Node do not delay this.
-    set(&scenario, NodeFacts { labels: [("a".to_owned(), String::new())].into(), ..facts(SILENT) }, 11);
+    set(&scenario, NodeFacts { labels: [("a".to_owned(), String::new())].into(), ..silent() }, 11);
     assert_eq!((says(&scenario, 11), says(&scenario, 12)), (IN, OUT));
     scenario.board.tick(at(12), wall(12));
     let flip = (Verdict::Ready, Verdict::NotReady, "NodeStatusUnknown".to_owned());
     assert_eq!(scenario.verdicts(), [flip]);
-    kubelet(&scenario, Outcome::Pass, 13);
+    scenario.check("kubelet", Outcome::Pass, 13);
     assert_eq!(says(&scenario, 13), IN);
 }
 
@@ -109,7 +106,7 @@ fn without_a_first_result_the_verdict_holds_for_two_seconds() {
 #[test]
 fn an_unreachable_kubelet_stays_so_while_the_cache_is_stale() {
     let scenario = scenario(Policy::default());
-    set(&scenario, facts(READY), 0);
+    set_ready(&scenario, READY, 0);
     let (hour, board) = (3600, &scenario.board);
     let known = |second, outcome| {
         board.set_kubelet(outcome, at(second), wall(second));
@@ -125,17 +122,6 @@ fn an_unreachable_kubelet_stays_so_while_the_cache_is_stale() {
 }
 
 #[test]
-fn drain_signals_count_as_always() {
-    let scenario = scenario(Policy::default());
-    set(&scenario, facts(READY), 0);
-    set(&scenario, NodeFacts { unschedulable: true, ..facts(SILENT) }, 1);
-    kubelet(&scenario, Outcome::Pass, 1);
-    assert_eq!(says(&scenario, 2), (503, true));
-    let reply = scenario.ask("drain=404", 2);
-    assert_eq!((reply.status, reply.verdict), (404, Some(Verdict::Draining)));
-}
-
-#[test]
 fn when_the_kubelet_has_no_say() {
     let not_ready = Policy { on_unknown: OnUnknown::NotReady, ..Policy::default() };
     for (policy, before, now) in [
@@ -146,21 +132,21 @@ fn when_the_kubelet_has_no_say() {
         (Policy::default(), READY, BROKEN),
     ] {
         let scenario = scenario(policy);
-        set(&scenario, facts(before), 0);
-        set(&scenario, facts(now), 1);
+        set_ready(&scenario, before, 0);
+        set_ready(&scenario, now, 1);
         assert_eq!(scenario.board.needed(), None);
-        kubelet(&scenario, Outcome::Pass, 1);
+        scenario.check("kubelet", Outcome::Pass, 1);
         assert_eq!(says(&scenario, 1), OUT, "{before:?} {now:?}");
     }
     // Without earlier facts, the kubelet decides.
     let fresh = scenario(Policy::default());
-    set(&fresh, facts(SILENT), 1);
-    kubelet(&fresh, Outcome::Pass, 1);
+    set_ready(&fresh, SILENT, 1);
+    fresh.check("kubelet", Outcome::Pass, 1);
     assert_eq!(says(&fresh, 1), IN);
     // The past of another Node with this name does not count.
-    set(&fresh, facts(BROKEN), 2);
+    set_ready(&fresh, BROKEN, 2);
     fresh.board.set_node(Node::Absent, at(3), wall(3));
-    set(&fresh, facts(SILENT), 4);
+    set_ready(&fresh, SILENT, 4);
     assert_eq!(says(&fresh, 4), IN);
 }
 
@@ -170,11 +156,11 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     let leaves = |added: Option<u64>, unknown_after: u64| {
         let scenario =
             scenario(Policy { unknown_after: Duration::from_secs(unknown_after), ..Policy::default() });
-        set(&scenario, facts(READY), 0);
-        set(&scenario, facts(SILENT), 99);
+        set_ready(&scenario, READY, 0);
+        set_ready(&scenario, SILENT, 99);
         set(&scenario, tainted(added), 100);
         let leaves_at = (100..2000).find(|second| {
-            kubelet(&scenario, Outcome::Pass, *second);
+            scenario.check("kubelet", Outcome::Pass, *second);
             says(&scenario, *second) == OUT
         });
         (leaves_at, scenario)
@@ -187,13 +173,19 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     let (_, scenario) = leaves(Some(100), 300);
     assert_eq!(scenario.board.leaves_at(at(2000)), None);
     // The controller removes the taint when all kubelets are silent.
-    kubelet(&scenario, Outcome::Pass, 2000);
-    set(&scenario, facts(SILENT), 2000);
+    scenario.check("kubelet", Outcome::Pass, 2000);
+    set_ready(&scenario, SILENT, 2000);
     assert_eq!(says(&scenario, 2001), IN);
     // A new taint starts the time over.
     set(&scenario, tainted(Some(2000)), 2002);
     assert_eq!(scenario.board.leaves_at(at(2002)), Some(at(2300)));
-    assert_eq!(Status::read(&scenario.board, "1", at(2002), wall(2002)).leaves_in_ms, Some(298_000));
+    let status = scenario.status(2002);
+    assert_eq!((status.leaves_in_ms, status.verdict), (Some(298_000), Some(Verdict::Ready)));
+    let caveat = sentence::caveat(&status).unwrap();
+    assert!(
+        caveat.contains("not hear the kubelet") && caveat.ends_with("leaves the pool in 4 min"),
+        "{caveat}"
+    );
     // The date counts as it was first seen, even if the wall clock changes later.
     scenario.board.set_node(
         Node::Present(NodeFacts { unschedulable: true, ..tainted(Some(2000)) }),
@@ -207,9 +199,9 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
 #[test]
 fn the_instant_at_which_it_leaves_is_in_the_answer() {
     let scenario = scenario(Policy { unknown_after: Duration::from_secs(5), ..Policy::default() });
-    set(&scenario, facts(READY), 0);
+    set_ready(&scenario, READY, 0);
     set(&scenario, tainted(Some(1)), 1);
-    kubelet(&scenario, Outcome::Pass, 1);
+    scenario.check("kubelet", Outcome::Pass, 1);
     for raw in ["", "check=node_ready", "drain=404"] {
         assert_eq!((scenario.ask(raw, 5).status, scenario.ask(raw, 6).status), (200, 503), "{raw}");
         assert_eq!(scenario.ask(raw, 7).status, 503);
@@ -221,9 +213,9 @@ fn the_instant_at_which_it_leaves_is_in_the_answer() {
 fn a_stale_cache_is_stale_whatever_the_kubelet_says() {
     for (on_stale, status) in [(OnStale::Ready, 200), (OnStale::NotReady, 503)] {
         let scenario = scenario(Policy { on_stale, ..Policy::default() });
-        set(&scenario, facts(READY), 0);
-        set(&scenario, facts(SILENT), 3590);
-        kubelet(&scenario, Outcome::Pass, 3600);
+        set_ready(&scenario, READY, 0);
+        set_ready(&scenario, SILENT, 3590);
+        scenario.check("kubelet", Outcome::Pass, 3600);
         assert_eq!(says(&scenario, 3600), IN);
         assert_eq!(says(&scenario, 3601), (status, false));
         assert!(scenario.text("", 3601).contains(r#""stale":true"#));
@@ -240,45 +232,26 @@ fn the_check_is_started_when_it_is_needed() {
         assert_eq!(id, kubelet);
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    set(&scenario, facts(READY), 0);
+    set_ready(&scenario, READY, 0);
     assert_eq!((scenario.board.needed(), asked.load(Ordering::Relaxed)), (None, 0));
-    set(&scenario, facts(SILENT), 1);
+    set_ready(&scenario, SILENT, 1);
     set(&scenario, tainted(Some(2)), 2);
     assert_eq!((scenario.board.needed(), asked.load(Ordering::Relaxed)), (Some(kubelet), 1));
-    set(&scenario, facts(READY), 3);
+    set_ready(&scenario, READY, 3);
     assert_eq!(scenario.board.needed(), None);
-    set(&scenario, facts(SILENT), 4);
+    set_ready(&scenario, SILENT, 4);
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
 /// A request may neither start the check nor read its result; the verdict may.
 #[test]
 fn a_check_that_no_request_may_start_decides_all_the_same() {
-    let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
-    let scenario = Scenario::with_checks(policy, &["kubelet"], StartMode::Never, &["node_ready"]);
+    let scenario = Scenario::with_checks(StartMode::Never, Policy::default(), &["node_ready"]);
     scenario.board.prove(at(0));
-    set(&scenario, facts(SILENT), 1);
-    kubelet(&scenario, Outcome::Pass, 1);
+    set_ready(&scenario, SILENT, 1);
+    scenario.check("kubelet", Outcome::Pass, 1);
     assert_eq!(says(&scenario, 2), IN);
     assert!(scenario.text("check=kubelet", 2).contains("Not enabled: kubelet"));
-    let status = Status::read(&scenario.board, "1", at(2), wall(2));
+    let status = scenario.status(2);
     assert!(status.unconfirmed && status.checks.iter().any(|check| check.name == "kubelet" && !check.active));
-}
-
-#[test]
-fn people_are_informed() {
-    let scenario = scenario(Policy::default());
-    set(&scenario, tainted(Some(1)), 1);
-    kubelet(&scenario, Outcome::Pass, 1);
-    let status = Status::read(&scenario.board, "1", at(1), wall(1));
-    let caveat = sentence::caveat(&status).unwrap();
-    assert!(
-        caveat.contains("does not hear the kubelet") && caveat.ends_with("leaves the pool in 5 min"),
-        "{caveat}"
-    );
-    let json = serde_json::to_value(&status).unwrap();
-    assert_eq!((&json["unconfirmed"], &json["verdict"]), (&true.into(), &"ready".into()));
-    set(&scenario, facts(READY), 2);
-    let json = serde_json::to_value(Status::read(&scenario.board, "1", at(2), wall(2))).unwrap();
-    assert!(json.get("unconfirmed").is_none() && json.get("leaves_in_ms").is_none(), "{json}");
 }

@@ -38,7 +38,7 @@ impl Verdicts {
         }
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         let found = service_of(path).and_then(|service @ (namespace, name)| {
-            Some((service, self.reader.board.service_view(namespace, name, now)?))
+            Some((service, self.reader.board.service(namespace, name, now)?))
         });
         let Some((service, view)) = found else {
             let asked = sanitize_short(path, MAX_SHOWN);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// Returns the status of an agent that has listened for `seconds`.
-fn said(seconds: u64) -> Value {
+fn status_after(seconds: u64) -> Value {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.pass_seconds(seconds);
     let now = Moment::from_start(Duration::from_millis(world.now_ms));
@@ -17,13 +17,13 @@ fn said(seconds: u64) -> Value {
     json!({"node": "n1", "probers": world.records(), "drain": {"listening_ms": listening_ms}})
 }
 
-fn parse(said: &Value) -> Result<Predecessor, String> {
-    Predecessor::parse(said.to_string().as_bytes(), "n1", SystemTime::UNIX_EPOCH)
+fn parse(status: &Value) -> Result<Predecessor, String> {
+    Predecessor::parse(status.to_string().as_bytes(), "n1", SystemTime::UNIX_EPOCH)
 }
 
 #[test]
 fn those_that_go_on_asking_are_taken_over_with_their_dates() {
-    let handover = parse(&said(600)).unwrap();
+    let handover = parse(&status_after(600)).unwrap();
     assert_eq!(handover.probers.len(), 2);
     assert!(handover.listened.unwrap() >= Duration::from_secs(599));
     let now = Moment::from_start(Duration::from_hours(24));
@@ -38,16 +38,16 @@ fn those_that_go_on_asking_are_taken_over_with_their_dates() {
 
 #[test]
 fn an_agent_that_has_not_listened_for_long_does_not_know_all() {
-    let handover = parse(&said(170)).unwrap();
+    let handover = parse(&status_after(170)).unwrap();
     assert_eq!((handover.probers.len(), handover.listened), (2, None));
-    let handover = parse(&said(60)).unwrap();
+    let handover = parse(&status_after(60)).unwrap();
     assert_eq!(handover.probers.len(), 1, "the other may be anybody");
 }
 
 /// Ten of twenty probers have a record that no agent writes.
 #[test]
 fn each_record_is_taken_or_left_by_itself() {
-    let good = said(600);
+    let good = status_after(600);
     let odd: [fn(&mut Value); 10] = [
         |prober| *prober = json!(17),
         |prober| prober["address"] = json!(10),

@@ -1,15 +1,12 @@
 //! A node, its probers, and a clock that is a number.
 
-use crate::board::{Scenario, node};
+use crate::scenario::{Scenario, WALL, node};
 use nodegate_readiness::probers::{
     AckSettings, Acknowledgement, GivenAnswer, Judgement, PoolChange, ProbeHistory, ProberKind, ProberRecord,
     Standing, Subject, SubjectKind, judge,
 };
-use nodegate_readiness::{HostSignals, Moment, Node, Reply, Verdict};
-use std::net::Ipv4Addr;
-use std::time::{Duration, SystemTime};
-
-const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+use nodegate_readiness::{HostSignals, Lookup, Moment, Node, Verdict};
+use std::time::Duration;
 
 /// A simulated prober with its own interval.
 pub(crate) struct Prober {
@@ -89,7 +86,7 @@ impl World {
 
     /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
-        self.scenario.board.set_node(node(unschedulable), self.now(), WALL);
+        self.set(node(unschedulable));
     }
 
     /// Sets the Node.
@@ -147,7 +144,12 @@ impl World {
     /// node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
         let (now, changed) = (self.now(), self.scenario.board.last_signal());
-        let reply = self.answer(n);
+        let query = self.probers[n].request.split_once('?').map_or("", |(_, query)| query);
+        let reply = match self.scenario.board.lookup(query, now) {
+            Lookup::Hit(reply) => reply,
+            Lookup::Miss(parsed) => self.scenario.board.answer(query, &parsed, now),
+            Lookup::Bad(bad) => panic!("{bad}"),
+        };
         let given = GivenAnswer { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
@@ -157,20 +159,10 @@ impl World {
         given.verdict != Verdict::Ready
     }
 
-    fn answer(&self, n: usize) -> Reply {
-        let query = self.probers[n].request.split_once('?').map_or("", |(_, query)| query);
-        let now = self.now();
-        match self.scenario.board.lookup(query, now) {
-            nodegate_readiness::Lookup::Hit(reply) => reply,
-            nodegate_readiness::Lookup::Miss(parsed) => self.scenario.board.answer(query, &parsed, now),
-            nodegate_readiness::Lookup::Bad(bad) => panic!("{bad}"),
-        }
-    }
-
     /// Returns the records of the probers, as the next agent gets them.
     pub(crate) fn records(&self) -> Vec<ProberRecord> {
         let record = |prober: &Prober| {
-            let address = Ipv4Addr::new(10, 0, 0, prober.number).to_string();
+            let address = format!("10.0.0.{}", prober.number);
             let (request, drainable) = (prober.request.to_owned(), prober.kind.sees_drains());
             Some(ProberRecord::new(address, request, drainable, prober.asked.as_ref()?, self.now()))
         };
