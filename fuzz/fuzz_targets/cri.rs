@@ -2,18 +2,18 @@
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, selector};
-use nodegate_local_checks::fuzzing::container_runtime;
+use nodegate_local_checks::fuzzing::runtime_frame;
 use nodegate_readiness::{Outcome, Verdict};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = selector(data) else { return };
     let outcome = match which % 2 {
-        0 => container_runtime::frame(bytes),
+        0 => runtime_frame(bytes),
         _ => {
             let length = u32::try_from(bytes.len()).expect("inputs are short").to_be_bytes();
-            let outcome = container_runtime::frame(&[&[0][..], &length, bytes].concat());
+            let outcome = runtime_frame(&[&[0][..], &length, bytes].concat());
             // A frame with further bytes, or an incomplete frame, is not an answer.
-            let longer = container_runtime::frame(&[&[0][..], &length, bytes, &[0]].concat());
+            let longer = runtime_frame(&[&[0][..], &length, bytes, &[0]].concat());
             assert_eq!(longer, Outcome::fail("MalformedAnswer"));
             outcome
         }

@@ -1,7 +1,7 @@
 //! A nameserver's bytes: they are an answer only if their header says so.
 #![no_main]
 
-use nodegate_local_checks::fuzzing::network::dns_answer;
+use nodegate_local_checks::fuzzing::dns_answer;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let answer = dns_answer(bytes);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, selector};
-use nodegate_local_checks::fuzzing::kube_proxy;
+use nodegate_local_checks::fuzzing::kube_proxy_answer;
 use nodegate_readiness::{Outcome, Verdict};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -14,8 +14,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         1 => 503,
         _ => 100 + u16::from(which),
     };
-    let Some(outcome) = kube_proxy::answer(status, bytes) else { return };
-    let again = kube_proxy::answer(status, bytes);
+    let Some(outcome) = kube_proxy_answer(status, bytes) else { return };
+    let again = kube_proxy_answer(status, bytes);
     assert_eq!(Some(&outcome), again.as_ref());
     check_outcome(&outcome);
     let is_json = serde_json::from_slice::<IgnoredAny>(bytes).is_ok();

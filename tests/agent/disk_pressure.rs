@@ -6,7 +6,7 @@ use crate::disks::Disks;
 
 const CHECK: &str = "disk_pressure";
 const USUAL: &str = "--background-checks=disk_pressure";
-const NOTHING: &str = "NothingToMeasure: none of the paths is on a disk; is --host-root=";
+const NOTHING: &str = "NoDisk: none of the paths is on a disk; is --host-root=";
 
 /// Leaves somewhat more than 5 % of the bytes of `/e` free.
 const FILL: &str = "sync -f \"$ROOT/e\"

@@ -9,7 +9,7 @@ use nodegate_testbed::Agent;
 
 const CHECK: &str = "filesystem_ro";
 const USUAL: &str = "--background-checks=filesystem_ro";
-const NOTHING: &str = "NothingToWatch: no disk under the watched paths; is --host-root=";
+const NOTHING: &str = "NoDisk: none of the paths is on a disk; is --host-root=";
 const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
 
 /// Makes ext4 at this place report an error.

@@ -88,7 +88,7 @@ fn reason(family: &str, silent: &str) -> String {
 fn play(ip: &str, family: &str, first: &str, cases: &str) {
     let net = network();
     net.node(&format!("{ip} route add {first}"));
-    let agent = net.agent(&format!("nameservers=off,families={}", family.to_lowercase()));
+    let agent = net.agent("nameservers=off");
     agent.wait_passes(CHECK);
     for case in cases.lines() {
         let [name, routes, silent] = case.splitn(3, ';').map(str::trim).collect::<Vec<_>>()[..] else {
@@ -129,7 +129,7 @@ fn nameservers_fail_by_how_they_do_not_answer() {
     const REFUSED: &str = "DNS: 10.78.0.53 connection refused, fd78::53 connection refused";
     let mut net = NodeNetwork::start();
     net.nameservers(&[]);
-    let settings = "name=node.test,gateways=off,families=both";
+    let settings = "name=node.test,gateways=off";
     let agent = net.agent_with("interval=200ms,timeout=2s", settings);
     agent.wait_fails(CHECK, "DNS: 127.0.0.1 connection refused");
     net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
@@ -154,7 +154,7 @@ fn nameservers_fail_by_how_they_do_not_answer() {
 #[test]
 fn routers_fail_when_their_link_or_route_goes() {
     let net = NodeNetwork::without_routes();
-    let agent = net.agent("nameservers=off,families=both");
+    let agent = net.agent("nameservers=off");
     // There never was a default route.
     agent.wait_passes(CHECK);
     let route = "ip route add default via 10.77.0.1 dev eth0; ip route add default via fe80::1 dev eth0";

@@ -1,11 +1,12 @@
 //! Counts the connections of clients to this host, for `nodegate wait --for released`. `agent` starts it.
 
 use nodegate_agent_api::Traffic;
-use nodegate_local_checks::Sessions;
+use nodegate_local_checks::count_sessions;
 use nodegate_program::List;
 use nodegate_readiness::moment::millis;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The ports at which clients' traffic arrives.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,9 +25,23 @@ impl TrafficArgs {
         if ports.is_empty() {
             return Ok(None);
         }
-        let sessions = Sessions::start(ports)?;
-        Ok(Some(Arc::new(move || latest(&sessions))))
+        let last = Arc::new(Mutex::new(None));
+        let counted = Arc::clone(&last);
+        count_sessions(ports.clone(), move |established| {
+            let count = Count { at: nodegate_clock::now(), established };
+            *counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
+        })?;
+        Ok(Some(Arc::new(move || {
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            traffic(ports.clone(), last.as_ref())
+        })))
     }
+}
+
+/// The number of connections at an instant, or the reason why it is not known.
+struct Count {
+    at: Instant,
+    established: Result<u64, String>,
 }
 
 fn traffic_ports(value: &str) -> Result<List<u16>, String> {
@@ -36,14 +51,13 @@ fn traffic_ports(value: &str) -> Result<List<u16>, String> {
     if list.0.len() > MAX_PORTS || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
 }
 
-fn latest(sessions: &Sessions) -> Traffic {
-    let mut traffic = Traffic { ports: sessions.ports().to_vec(), ..Traffic::default() };
-    if let Some(counted) = sessions.last() {
-        let age = nodegate_clock::now().saturating_duration_since(counted.at);
-        traffic.age_ms = Some(millis(age));
-        match counted.established {
-            Ok(established) => traffic.established = Some(established),
-            Err(error) => traffic.error = Some(error),
+fn traffic(ports: Vec<u16>, last: Option<&Count>) -> Traffic {
+    let mut traffic = Traffic { ports, ..Traffic::default() };
+    if let Some(Count { at, established }) = last {
+        traffic.age_ms = Some(millis(nodegate_clock::now().saturating_duration_since(*at)));
+        match established {
+            Ok(established) => traffic.established = Some(*established),
+            Err(error) => traffic.error = Some(error.clone()),
         }
     }
     traffic

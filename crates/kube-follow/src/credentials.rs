@@ -32,9 +32,6 @@ impl Credentials {
     /// Loads the user's credentials. Afterwards, the user has the certificate that a credential plugin gave, and
     /// no plugin.
     pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, BoxError> {
-        if user.auth_provider.is_some() {
-            return Err("the ID token of its auth-provider has expired; log in again, or use exec".into());
-        }
         let valid_until = run_plugin(user, Terminal::Absent).await?;
         Ok(Self { token: Token::of(user)?, valid_until })
     }

@@ -8,7 +8,6 @@ use kube::config::ExecAuthCluster;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use std::net::IpAddr;
 use std::path::Path;
 
 /// The server that kubectl uses for a cluster without one.
@@ -19,7 +18,7 @@ const PROXIES: [&str; 3] = ["http", "https", "socks5"];
 /// Returns the configuration of a cluster, without a user.
 pub(crate) fn config(cluster: &Object<'_>, directory: &Path) -> Result<Config, String> {
     let authority = cluster.data("certificate-authority", directory)?;
-    let skips = cluster.flag("insecure-skip-tls-verify")?;
+    let skips = cluster.get("insecure-skip-tls-verify", "true or false")?;
     if skips && authority.is_some() {
         let why = "is true beside a certificate-authority; give one of them";
         return Err(cluster.wrong("insecure-skip-tls-verify", why));
@@ -42,13 +41,9 @@ pub(crate) fn config(cluster: &Object<'_>, directory: &Path) -> Result<Config, S
 
 /// Returns the URL of a server. As in kubectl, one without a scheme has `http`.
 fn server(given: &str) -> Option<Uri> {
-    let given = given.split(['?', '#']).next().unwrap_or_default();
-    let url = match given.split_once("://") {
-        Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
-        None if given.trim_end_matches('/').contains('/') => return None,
-        None => format!("http://{given}"),
-    };
-    let url: Uri = url.trim_end_matches('/').parse().ok()?;
+    let given = given.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    let url = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
+    let url: Uri = url.parse().ok()?;
     let is_usable = matches!(url.scheme_str(), Some("http" | "https"))
         && url.host().is_some_and(|host| !host.is_empty())
         && url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
@@ -70,31 +65,28 @@ fn certificates(cluster: &Object<'_>, pem: &[u8]) -> Result<Vec<Vec<u8>>, String
 
 /// Returns the proxy of the cluster, or that of the environment by Go's rules.
 fn proxy(cluster: &Object<'_>, server: &Uri) -> Result<Option<Uri>, String> {
-    let takes = |given: &str| format!("{given:?} is no URL of a proxy: http://, https:// or socks5://");
-    let parsed = |given: &str| {
-        let url = given.parse::<Uri>().ok()?;
-        let is_known = url.scheme_str().is_some_and(|scheme| PROXIES.contains(&scheme));
-        (is_known && url.host().is_some()).then_some(url)
+    let (setting, given) = match cluster.text("proxy-url")? {
+        Some(given) => (format!("{cluster}: proxy-url"), given),
+        None => match of_environment(server) {
+            Some((name, given)) if given.contains("://") => (name.to_owned(), given),
+            Some((name, given)) => (name.to_owned(), format!("http://{given}")),
+            None => return Ok(None),
+        },
     };
-    if let Some(given) = cluster.text("proxy-url")? {
-        return parsed(&given).map(Some).ok_or_else(|| cluster.wrong("proxy-url", takes(&given)));
-    }
-    let Some((name, given)) = of_environment(server) else { return Ok(None) };
-    let given = if given.contains("://") { given } else { format!("http://{given}") };
-    parsed(&given).map(Some).ok_or_else(|| format!("{name} {}", takes(&given)))
+    let is_proxy =
+        |url: &Uri| url.host().is_some() && url.scheme_str().is_some_and(|scheme| PROXIES.contains(&scheme));
+    let wrong = || format!("{setting} {given:?} is no URL of a proxy: http://, https:// or socks5://");
+    given.parse().ok().filter(is_proxy).map(Some).ok_or_else(wrong)
 }
 
 /// Returns the proxy for this server in the environment, with its variable: none for a server on this machine.
 fn of_environment(server: &Uri) -> Option<(&'static str, String)> {
-    let host = server.host()?.trim_matches(['[', ']']);
-    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
-        return None;
-    }
     let variable = |name| Some((name, std::env::var(name).ok().filter(|value| !value.is_empty())?));
     let first = |names: [&'static str; 2]| names.into_iter().find_map(variable);
     let is_tls = server.scheme_str() == Some("https");
     let proxy = first(if is_tls { ["HTTPS_PROXY", "https_proxy"] } else { ["HTTP_PROXY", "http_proxy"] })?;
     let exempt = first(["NO_PROXY", "no_proxy"]).map_or(String::new(), |(_, list)| list);
+    let exempt = format!("localhost,127.0.0.0/8,::1,{exempt}");
     let matcher = Matcher::builder().all("http://proxy").no(exempt).build();
     matcher.intercept(server).map(|_| proxy)
 }

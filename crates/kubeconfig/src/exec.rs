@@ -12,7 +12,7 @@ use nodegate_program::{os_words, sanitize_short};
 use serde::Deserialize;
 use serde_json::json;
 use std::io;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
@@ -97,7 +97,9 @@ async fn run(
     if status.token.is_none() && certificate.is_none() {
         return Err(EMPTY.into());
     }
-    if let Some(expiry) = status.expiration_timestamp.filter(|expiry| *expiry <= now()) {
+    #[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
+    let now = Timestamp::now();
+    if let Some(expiry) = status.expiration_timestamp.filter(|expiry| *expiry <= now) {
         return Err(format!(
             "the credential that it gave expired at {expiry}; log in again, or set the clock"
         )
@@ -116,8 +118,8 @@ fn command(exec: &ExecConfig, asks: bool) -> Result<Command, BoxError> {
     let mut command = Command::new(exec.command.as_ref().ok_or("it names no program")?);
     command.args(exec.args.iter().flatten());
     for variable in exec.env.iter().flatten() {
-        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
-            command.env(name, value);
+        if let Some(name) = variable.get("name") {
+            command.env(name, variable.get("value").map_or("", String::as_str));
         }
     }
     let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
@@ -175,28 +177,8 @@ async fn output(mut command: Command, asks: bool, within: Duration) -> Result<Ve
     let said = String::from_utf8_lossy(&said);
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let said = sanitize_short(&lines.join("; "), MAX_SAID);
-    let how = match (status.code(), signal(status)) {
-        (Some(code), _) => format!("it failed with exit status {code}"),
-        (None, Some(signal)) => format!("it was killed by signal {signal}"),
-        (None, None) => "it failed".to_owned(),
-    };
-    Err(if said.is_empty() { format!("{how}, and printed no error") } else { format!("{how}: {said}") }
-        .into())
-}
-
-#[cfg(unix)]
-fn signal(status: ExitStatus) -> Option<i32> {
-    std::os::unix::process::ExitStatusExt::signal(&status)
-}
-
-#[cfg(not(unix))]
-fn signal(_: ExitStatus) -> Option<i32> {
-    None
-}
-
-#[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
-fn now() -> Timestamp {
-    Timestamp::now()
+    let said = if said.is_empty() { ", and printed no error".to_owned() } else { format!(": {said}") };
+    Err(format!("it failed ({status}){said}").into())
 }
 
 async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, BoxError> {
@@ -255,9 +237,9 @@ mod tests {
     #[tokio::test]
     async fn one_that_fails_is_explained() {
         for (script, said) in [
-            ("echo no >&2; echo >&2; echo login >&2; exit 3", "it failed with exit status 3: no; login"),
-            ("exit 1", "it failed with exit status 1, and printed no error"),
-            ("kill -KILL $$", "it was killed by signal 9, and printed no error"),
+            ("echo no >&2; echo >&2; echo login >&2; exit 3", "it failed (exit status: 3): no; login"),
+            ("exit 1", "it failed (exit status: 1), and printed no error"),
+            ("kill -KILL $$", "it failed (signal: 9 (SIGKILL)), and printed no error"),
             ("echo hello", "its output is not the JSON of an ExecCredential"),
             (
                 r#"echo '{"status":{"token":"a","expirationTimestamp":"2020-01-01T00:00:00Z"}}'"#,

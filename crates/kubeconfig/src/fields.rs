@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_program::os_words;
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
@@ -33,88 +33,47 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Returns the same object with another name for its place.
-    pub(crate) fn at(self, place: String) -> Self {
-        Self { place, ..self }
-    }
-
-    fn get(&self, field: &str) -> Option<&'a Value> {
+    /// Returns a field of any type.
+    pub(crate) fn value(&self, field: &str) -> Option<&'a Value> {
         self.fields?.get(field).filter(|value| !value.is_null())
     }
 
     /// Returns the error of a field, or of `<field>-data` if that is given.
     pub(crate) fn wrong(&self, field: &str, why: impl Display) -> String {
-        let data = if self.get(&format!("{field}-data")).is_some() { "-data" } else { "" };
+        let data = if self.value(&format!("{field}-data")).is_some() { "-data" } else { "" };
         format!("{self}: {field}{data} {why}")
     }
 
-    fn mistyped(&self, field: &str, value: &Value, takes: &str) -> String {
-        self.wrong(field, format_args!("is {}, and takes {takes}", kind(value)))
+    /// Returns a field as this type, which `takes` names; the default if it is absent.
+    pub(crate) fn get<T: Default + Deserialize<'a>>(&self, field: &str, takes: &str) -> Result<T, String> {
+        let Some(value) = self.value(field) else { return Ok(T::default()) };
+        let mistyped = |_| self.wrong(field, format_args!("is {}, and takes {takes}", kind(value)));
+        T::deserialize(value).map_err(mistyped)
     }
 
     pub(crate) fn object(&self, field: &str) -> Result<Option<Object<'a>>, String> {
         let place = format!("{self}: {field}");
-        self.get(field).map(|value| Object::new(Some(value), place)).transpose()
+        self.value(field).map(|value| Object::new(Some(value), place)).transpose()
     }
 
     pub(crate) fn text(&self, field: &str) -> Result<Option<String>, String> {
-        match self.get(field) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-            Some(other) => Err(self.mistyped(field, other, "text")),
-        }
+        Ok(self.get::<Option<String>>(field, "text")?.filter(|text| !text.is_empty()))
     }
 
-    pub(crate) fn flag(&self, field: &str) -> Result<bool, String> {
-        match self.get(field) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(*flag),
-            Some(other) => Err(self.mistyped(field, other, "true or false")),
-        }
-    }
-
-    pub(crate) fn list(&self, field: &str) -> Result<&'a [Value], String> {
-        match self.get(field) {
-            None => Ok(&[]),
-            Some(Value::Array(list)) => Ok(list),
-            Some(other) => Err(self.mistyped(field, other, "a list")),
-        }
+    pub(crate) fn texts(&self, field: &str) -> Result<Vec<String>, String> {
+        self.get(field, "a list of texts")
     }
 
     /// Returns the objects of a list, each with its place.
     pub(crate) fn objects(&self, field: &str) -> Result<Vec<Object<'a>>, String> {
-        let list = self.list(field)?.iter().enumerate();
-        list.map(|(at, value)| Object::new(Some(value), format!("{self}: {field}[{at}]"))).collect()
-    }
-
-    pub(crate) fn texts(&self, field: &str) -> Result<Vec<String>, String> {
-        let text = |value: &Value| match value {
-            Value::String(text) => Ok(text.clone()),
-            other => Err(self.wrong(field, format_args!("has {}, and takes a list of texts", kind(other)))),
+        let list = match self.value(field) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().enumerate(),
+            Some(other) => {
+                return Err(self.wrong(field, format_args!("is {}, and takes a list", kind(other))));
+            }
         };
-        self.list(field)?.iter().map(text).collect()
-    }
-
-    /// Returns lists of texts by their names.
-    pub(crate) fn lists(&self, field: &str) -> Result<HashMap<String, Vec<String>>, String> {
-        let Some(lists) = self.object(field)? else { return Ok(HashMap::new()) };
-        lists
-            .fields
-            .into_iter()
-            .flat_map(Map::keys)
-            .map(|name| Ok((name.clone(), lists.texts(name)?)))
-            .collect()
-    }
-
-    /// Returns all texts by their names.
-    pub(crate) fn all_texts(&self) -> Result<HashMap<String, String>, String> {
-        let names = self.fields.into_iter().flat_map(Map::keys);
-        names.map(|name| Ok((name.clone(), self.text(name)?.unwrap_or_default()))).collect()
-    }
-
-    /// Returns a field of any type.
-    pub(crate) fn value(&self, field: &str) -> Option<&'a Value> {
-        self.get(field)
+        list.map(|(at, value)| Object::new(Some(value), format!("{self}: {field}[{at}]"))).collect()
     }
 
     /// Returns a path; a relative one begins at the directory of its file.

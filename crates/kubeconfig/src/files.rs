@@ -31,11 +31,11 @@ impl Files {
 
     /// Returns true if no file has any cluster, context or user: for kubectl, such files are none.
     pub(crate) fn are_empty(&self) -> bool {
-        let lists = ["clusters", "contexts", "users"];
-        let is_empty = |value: Option<&Value>| {
-            value.is_none_or(|value| value.is_null() || value == &Value::Array(Vec::new()))
+        let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+        let lists = |file: &ParsedFile| {
+            ["clusters", "contexts", "users"].iter().all(|list| file.root.get(list).is_none_or(is_empty))
         };
-        self.0.iter().all(|file| lists.iter().all(|list| is_empty(file.root.get(list))))
+        self.0.iter().all(lists)
     }
 
     pub(crate) fn place(&self) -> String {
@@ -74,31 +74,20 @@ impl Files {
         kind: &str,
         name: &str,
     ) -> Result<Option<(Object<'a>, &'a Path)>, String> {
-        let mut first = None;
         for file in &self.0 {
-            let mut of_file = None;
-            for entry in file.object()?.objects(list)? {
-                if entry.text("name")?.unwrap_or_default() != name {
-                    continue;
-                }
-                if of_file.is_some() {
-                    let at = file.path.display();
-                    return Err(format!(
-                        "the kubeconfig {at}: {list} has two entries with the name {name:?}"
-                    ));
-                }
-                of_file = Some(entry);
+            let is_wanted =
+                |entry: &Object<'_>| entry.text("name").is_ok_and(|of| of.unwrap_or_default() == name);
+            let mut entries = file.object()?.objects(list)?.into_iter().filter(is_wanted);
+            let Some(entry) = entries.next() else { continue };
+            let path = file.path.display();
+            if entries.next().is_some() {
+                return Err(format!("the kubeconfig {path}: {list} has two entries with the name {name:?}"));
             }
-            if first.is_none()
-                && let Some(entry) = of_file
-            {
-                let place = format!("the kubeconfig {}, {kind} {name:?}", file.path.display());
-                let fields = entry.object(kind)?;
-                let fields = fields.map_or_else(|| Object::empty(&place), |fields| fields.at(place.clone()));
-                first = Some((fields, file.path.parent().unwrap_or(Path::new(""))));
-            }
+            let place = format!("the kubeconfig {path}, {kind} {name:?}");
+            let fields = Object::new(entry.value(kind), place)?;
+            return Ok(Some((fields, file.path.parent().unwrap_or(Path::new("")))));
         }
-        Ok(first)
+        Ok(None)
     }
 }
 
@@ -113,17 +102,14 @@ impl ParsedFile {
             return Err(unusable(format!("it has more than {MAX_FILE_BYTES} bytes")));
         }
         let bytes = std::fs::read(&path).map_err(|error| unusable(os_words(&error)))?;
-        let root = parse(bytes).map_err(unusable)?;
+        let root = parse(&bytes).map_err(unusable)?;
         let file = Self { path, root };
         let object = file.object()?;
-        match object.text("kind")?.as_deref() {
-            None | Some("Config") => {}
-            Some(kind) => return Err(object.wrong("kind", format_args!("is {kind}, and takes Config"))),
+        for (field, takes) in [("kind", "Config"), ("apiVersion", "v1")] {
+            if let Some(given) = object.text(field)?.filter(|given| given != takes) {
+                return Err(object.wrong(field, format_args!("is {given}, and takes {takes}")));
+            }
         }
-        match object.text("apiVersion")?.as_deref() {
-            None | Some("v1") => Ok(()),
-            Some(version) => Err(object.wrong("apiVersion", format_args!("is {version}, and takes v1"))),
-        }?;
         Ok(file)
     }
 
@@ -133,10 +119,9 @@ impl ParsedFile {
 }
 
 /// Parses the first document of a file: JSON or YAML 1.1, in which the last of two equal keys counts.
-fn parse(bytes: Vec<u8>) -> Result<Value, String> {
-    let text = decode(bytes).ok_or("it is neither UTF-8 nor UTF-16 text")?;
+fn parse(bytes: &[u8]) -> Result<Value, String> {
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-    let documents = serde_saphyr::from_multiple_with_options::<Value>(&text, options);
+    let documents = serde_saphyr::from_slice_multiple_with_options::<Value>(bytes, options);
     // The first line says where; the others quote the file, which has secrets.
     let documents = documents.map_err(|error| {
         let error = error.to_string();
@@ -144,19 +129,6 @@ fn parse(bytes: Vec<u8>) -> Result<Value, String> {
         format!("it is not YAML: {}", first.trim_start_matches("error: "))
     })?;
     Ok(documents.into_iter().next().unwrap_or_default())
-}
-
-fn decode(bytes: Vec<u8>) -> Option<String> {
-    let wide = |unit: fn([u8; 2]) -> u16| {
-        let units: Vec<u16> = bytes.get(2..)?.as_chunks::<2>().0.iter().copied().map(unit).collect();
-        String::from_utf16(&units).ok()
-    };
-    match bytes.as_slice() {
-        [0xFF, 0xFE, ..] => wide(u16::from_le_bytes),
-        [0xFE, 0xFF, ..] => wide(u16::from_be_bytes),
-        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).ok(),
-        _ => String::from_utf8(bytes).ok(),
-    }
 }
 
 fn variable(name: &str) -> Option<OsString> {
@@ -168,21 +140,13 @@ fn paths() -> Vec<PathBuf> {
     if let Some(list) = variable("KUBECONFIG") {
         return std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
     }
-    let in_homes: Vec<_> = homes().into_iter().map(|home| home.join(".kube").join("config")).collect();
+    // On Windows, kubectl takes the first that exists.
+    let homes = ["HOME", "USERPROFILE"].into_iter().filter_map(variable);
+    let in_homes: Vec<_> = homes.map(|home| PathBuf::from(home).join(".kube").join("config")).collect();
     match in_homes.iter().find(|file| file.exists()) {
         Some(there) => vec![there.clone()],
         None => in_homes,
     }
-}
-
-/// Returns the home directories, in kubectl's order. On Linux and macOS it uses `HOME` alone.
-fn homes() -> Vec<PathBuf> {
-    let on_drive = variable("HOMEDRIVE").zip(variable("HOMEPATH")).map(|(mut drive, path)| {
-        drive.push(path);
-        drive
-    });
-    let of_windows = [on_drive, variable("USERPROFILE")].into_iter().filter(|_| cfg!(windows));
-    [variable("HOME")].into_iter().chain(of_windows).flatten().map(PathBuf::from).collect()
 }
 
 /// Returns what is wrong with the files that were looked for, and what to do.

@@ -16,7 +16,7 @@ use fields::Object;
 use files::Files;
 use kube::Config;
 use kube::config::InClusterError;
-use nodegate_program::os_words;
+use nodegate_program::last_cause;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -108,10 +108,7 @@ pub fn in_cluster() -> Result<Found, String> {
         InClusterError::ReadEnvironmentVariable(_) => {
             "not in a pod (no KUBERNETES_SERVICE_HOST and _PORT)".to_owned()
         }
-        InClusterError::ReadCertificateBundle(error) | InClusterError::ReadDefaultNamespace(error) => {
-            format!("no service account in {ACCOUNT}: {}", os_words(&error))
-        }
-        other => format!("unusable service account in {ACCOUNT}: {other}"),
+        other => format!("no usable service account in {ACCOUNT}: {}", last_cause(&other)),
     })?;
     let user = format!("the Pod's service account, {ACCOUNT}/token");
     Ok(Found { config, context: None, cluster: "KUBERNETES_SERVICE_HOST and _PORT".to_owned(), user })

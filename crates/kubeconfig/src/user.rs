@@ -4,7 +4,7 @@ use crate::fields::{Object, no_certificate};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use kube::Config;
-use kube::config::{AuthInfo, AuthProviderConfig, ExecConfig, ExecInteractiveMode};
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use nodegate_program::os_words;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,8 +33,8 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
         return Err(user.wrong("client-certificate", "needs a client-key"));
     }
     found.exec = plugin(user, directory)?;
-    found.auth_provider = provider(user)?;
-    if found.exec.is_some() && found.auth_provider.is_some() {
+    let id_token = id_token(user)?;
+    if found.exec.is_some() && id_token.is_some() {
         return Err(user.wrong("exec", "and auth-provider are both given; give one"));
     }
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
@@ -56,8 +56,8 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
         found.username = Some(name.unwrap_or_default());
         found.password = Some(password.unwrap_or_default().into());
     }
-    if let Some(token) = found.auth_provider.as_ref().and_then(valid_id_token) {
-        (found.token, found.auth_provider) = (Some(token.into()), None);
+    if let Some(token) = id_token {
+        found.token = Some(token.into());
     }
     if found.token.is_some() || found.token_file.is_some() {
         found.exec = None;
@@ -96,16 +96,16 @@ fn add_token(
 }
 
 fn impersonation(found: &mut AuthInfo, user: &Object<'_>) -> Result<(), String> {
+    let (groups, uid) = (user.texts("as-groups")?, user.text("as-uid")?);
+    let extra: HashMap<String, Vec<String>> = user.get("as-user-extra", "lists of texts")?;
     found.impersonate = user.text("as")?;
-    found.impersonate_uid = user.text("as-uid")?;
-    found.impersonate_groups = Some(user.texts("as-groups")?).filter(|groups| !groups.is_empty());
-    found.impersonate_user_extra = Some(user.lists("as-user-extra")?).filter(|extra| !extra.is_empty());
-    let has_more = found.impersonate_uid.is_some()
-        || found.impersonate_groups.is_some()
-        || found.impersonate_user_extra.is_some();
+    let has_more = uid.is_some() || !groups.is_empty() || !extra.is_empty();
     if has_more && found.impersonate.is_none() {
         return Err(user.wrong("as", "is missing: as-uid, as-groups and as-user-extra need it"));
     }
+    found.impersonate_uid = uid;
+    found.impersonate_groups = Some(groups).filter(|groups| !groups.is_empty());
+    found.impersonate_user_extra = Some(extra).filter(|extra| !extra.is_empty());
     Ok(())
 }
 
@@ -127,12 +127,6 @@ fn plugin(user: &Object<'_>, directory: &Path) -> Result<Option<ExecConfig>, Str
             return Err(exec.wrong("interactiveMode", takes));
         }
     };
-    let mut env = Vec::new();
-    for variable in exec.objects("env")? {
-        let name = variable.text("name")?.ok_or_else(|| variable.wrong("name", "is missing"))?;
-        let value = variable.text("value")?.unwrap_or_default();
-        env.push(HashMap::from([("name".to_owned(), name), ("value".to_owned(), value)]));
-    }
     // As in kubectl, a path begins at the directory of the kubeconfig; a plain name is looked up in PATH.
     let is_path = command.contains(std::path::MAIN_SEPARATOR);
     let command = if is_path { directory.join(&command).display().to_string() } else { command };
@@ -140,15 +134,16 @@ fn plugin(user: &Object<'_>, directory: &Path) -> Result<Option<ExecConfig>, Str
         api_version: Some(version),
         command: Some(command),
         args: Some(exec.texts("args")?),
-        env: Some(env),
+        env: exec.get("env", "a list of names with values")?,
         install_hint: exec.text("installHint")?,
         interactive_mode: Some(mode),
-        provide_cluster_info: exec.flag("provideClusterInfo")?,
+        provide_cluster_info: exec.get("provideClusterInfo", "true or false")?,
         ..ExecConfig::default()
     }))
 }
 
-fn provider(user: &Object<'_>) -> Result<Option<AuthProviderConfig>, String> {
+/// Returns the ID token that an earlier login with an OpenID provider has left. It must be valid for some time.
+fn id_token(user: &Object<'_>) -> Result<Option<String>, String> {
     let Some(provider) = user.object("auth-provider")? else { return Ok(None) };
     let name = provider.text("name")?.unwrap_or_default();
     if name != "oidc" {
@@ -156,17 +151,17 @@ fn provider(user: &Object<'_>) -> Result<Option<AuthProviderConfig>, String> {
             provider.wrong("name", format_args!("is {name:?}, which kubectl no longer has; use exec"))
         );
     }
-    let config = provider.object("config")?.map(|config| config.all_texts()).transpose()?.unwrap_or_default();
-    Ok(Some(AuthProviderConfig { name, config, ..AuthProviderConfig::default() }))
-}
-
-/// Returns the ID token that an earlier login has left, if it is valid for some time.
-fn valid_id_token(provider: &AuthProviderConfig) -> Option<String> {
-    let token = provider.config.get("id-token")?;
-    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    let expiry = UNIX_EPOCH + Duration::from_secs(claims.get("exp")?.as_u64()?);
+    let token = provider.object("config")?.map(|config| config.text("id-token")).transpose()?.flatten();
     #[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
     let soon = SystemTime::now() + Duration::from_secs(10);
-    (expiry > soon).then(|| token.clone())
+    match token {
+        Some(token) if expiry(&token).is_some_and(|expiry| expiry > soon) => Ok(Some(token)),
+        _ => Err(user.wrong("auth-provider", "has no valid ID token; log in again, or use exec")),
+    }
+}
+
+fn expiry(token: &str) -> Option<SystemTime> {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    Some(UNIX_EPOCH + Duration::from_secs(claims.get("exp")?.as_u64()?))
 }

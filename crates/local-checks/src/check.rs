@@ -1,10 +1,9 @@
 //! The interface of a local check.
 
 use crate::host_root::HostRoot;
-use crate::options::{AnyKey, Options};
+use crate::settings::{CheckSettings, Timing};
 use nodegate_readiness::{Outcome, Reason};
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,58 +34,26 @@ pub struct KnownNode {
     pub stale: bool,
 }
 
-/// A check with its default settings.
+/// A check of the registry.
 pub struct Definition {
     /// The name in requests and settings.
     pub name: &'static str,
-    /// Its settings besides its timing.
-    pub options: &'static [&'static dyn AnyKey],
     pub(crate) timing: Timing,
-    pub(crate) new: fn(&Context<'_>) -> Arc<dyn Check>,
+    pub(crate) new: fn(&mut Context<'_>) -> Arc<dyn Check>,
 }
 
 /// The input for the creation of a check.
-#[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) host: &'a HostRoot,
     /// The operator's settings of this check.
-    pub(crate) options: &'a Options,
+    pub(crate) settings: CheckSettings,
     /// The timeout of a run, for a check with several parts that must report which one hangs.
     pub(crate) timeout: Duration,
 }
 
-/// The default timeout, for a component that hangs or starves; one that crashed refuses the connection at
-/// once. It is the documented timeout of `okd_router_1936`.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The time for which a result is valid beyond the end of the next run, and for which a request waits beyond
 /// the timeout: a timer may be late on a busy node. nodegate-server allows a request the same.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-
-/// The timing of one check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// The time from the start of a run to the start of the next.
-    pub interval: Duration,
-    /// The maximum duration of a run. The next one skips the intervals that it covered.
-    pub timeout: Duration,
-    /// Passes in a row that end a failure.
-    pub rise: NonZeroU32,
-    /// Failures in a row that end a pass.
-    pub fall: NonZeroU32,
-}
-
-impl Timing {
-    /// The timing of a check that has none of its own: a dead component leaves the pool within a few probes,
-    /// and ten checks cost the node two wake-ups a second.
-    pub const USUAL: Self = Self::new(Duration::from_secs(5), DEFAULT_TIMEOUT);
-
-    /// Returns a timing with a rise and a fall of 1. Load balancers count for themselves, and counting on
-    /// both sides would multiply.
-    pub const fn new(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, rise: NonZeroU32::MIN, fall: NonZeroU32::MIN }
-    }
-}
 
 /// Returns the reason of a run that exceeded this limit.
 pub(crate) fn timeout_reason(limit: Duration) -> Reason {

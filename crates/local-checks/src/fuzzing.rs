@@ -1,5 +1,29 @@
 //! The entry points of the fuzz targets: the parsers of untrusted bytes, called as the checks call them.
 
-pub use crate::checks::container_runtime::fuzzing as container_runtime;
-pub use crate::checks::kube_proxy::fuzzing as kube_proxy;
-pub use crate::checks::network::fuzzing as network;
+use crate::checks::container_runtime::{self, cri};
+use crate::checks::kube_proxy;
+use crate::checks::network::dns;
+use hickory_proto::op::{Message, Query};
+use hickory_proto::rr::{Name, RecordType};
+use http::StatusCode;
+use nodegate_readiness::Outcome;
+
+/// Returns the outcome of one frame of a container runtime.
+pub fn runtime_frame(bytes: &[u8]) -> Outcome {
+    let answer = cri::unframed(bytes).map(|response| response.status.unwrap_or_default());
+    answer.map_or_else(|error| Outcome::Fail(error.0), |status| container_runtime::judge(&status))
+}
+
+/// Returns the outcome of kube-proxy's answer; `None` if the status is invalid, or no key of the answer counts.
+pub fn kube_proxy_answer(status: u16, body: &[u8]) -> Option<Outcome> {
+    kube_proxy::judge(StatusCode::from_u16(status).ok()?, body)
+}
+
+/// Returns the result of a nameserver's message; `None` if it is no answer to the query.
+pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
+    let mut query = dns::message(&Query::query(Name::root(), RecordType::NS));
+    let message = Message::from_vec(bytes).ok()?;
+    // Each query has another number.
+    query.metadata.id = message.metadata.id;
+    dns::answers(&message, &query).then(|| dns::judge(&message))
+}

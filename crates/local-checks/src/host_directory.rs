@@ -3,10 +3,10 @@
 use nodegate_program::start_thread;
 use nodegate_readiness::HostSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,10 +20,9 @@ const LOCK: &str = "lock";
 /// The longest text of [`LOCK`] that is read.
 const MAX_LOCK_BYTES: u64 = 20;
 
-/// The pause before the next try to watch the directory.
-const RETRY: Duration = Duration::from_secs(5);
-/// The interval of looks at a directory without changes.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+/// The interval of looks at a directory without changes: no event tells that a mounted one was deleted, or that one
+/// has come.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The time limit for the first look at the directory, for which the ports wait.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
@@ -57,52 +56,35 @@ pub fn follow_host_directory(
 }
 
 fn follow(directory: &Path, report: impl Fn(HostSignals)) {
+    let every = Timespec::try_from(LOOK_EVERY).ok();
     let mut is_known = false;
     loop {
-        let Err(error) = watch(directory, &report, &mut is_known);
+        // Changes after this instant end the wait.
+        let changes = changes(directory);
         report(read(directory));
+        let waited = changes.and_then(|changes| {
+            is_known = false;
+            Ok(poll(&mut [PollFd::new(&changes, PollFlags::IN)], every.as_ref())?)
+        });
+        let Err(error) = waited else { continue };
         if !std::mem::replace(&mut is_known, true) {
             let directory = directory.display();
             tracing::warn!(%directory, %error, "the directory of --host-signals can't be watched; retrying");
         }
-        thread::sleep(RETRY);
+        thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Returns an error if the directory was deleted on the host, while this Pod still has it mounted.
-fn check_exists(directory: &Path) -> io::Result<()> {
-    let is_deleted = fs::metadata(directory)?.nlink() == 0;
-    if is_deleted { Err(io::Error::other("it was deleted on the host; restart the Pod")) } else { Ok(()) }
-}
-
-/// Reports the signals until the directory is gone. Clears `failed` once it can be watched.
-fn watch(
-    directory: &Path,
-    report: &impl Fn(HostSignals),
-    failed: &mut bool,
-) -> io::Result<std::convert::Infallible> {
-    check_exists(directory)?;
+/// Returns a descriptor that is readable once the directory changes. The error: there is none, or it was deleted on the
+/// host while this Pod still has it mounted.
+fn changes(directory: &Path) -> io::Result<OwnedFd> {
+    if fs::metadata(directory)?.nlink() == 0 {
+        return Err(io::Error::other("it was deleted on the host; restart the Pod"));
+    }
     let changes = inotify::init(CreateFlags::CLOEXEC)?;
     let files = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::CLOSE_WRITE;
-    inotify::add_watch(&changes, directory, files | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR)?;
-    *failed = false;
-    let mut buffer = [MaybeUninit::uninit(); 1024];
-    loop {
-        report(read(directory));
-        // No event tells that a mounted directory was deleted.
-        while poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&LOOK_EVERY))? == 0 {
-            check_exists(directory)?;
-        }
-        let mut events = Reader::new(&changes, &mut buffer);
-        loop {
-            if events.next()?.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            if events.is_buffer_empty() {
-                break;
-            }
-        }
-    }
+    inotify::add_watch(&changes, directory, files | WatchFlags::ONLYDIR)?;
+    Ok(changes)
 }
 
 fn read(directory: &Path) -> HostSignals {
@@ -138,11 +120,9 @@ mod tests {
         wait_for(idle);
         fs::write(directory.join(SHUTDOWN), "").unwrap();
         wait_for(HostSignals { shutdown: true, ..idle });
-        fs::remove_file(directory.join(SHUTDOWN)).unwrap();
-        wait_for(idle);
         fs::write(directory.join("new"), "five").unwrap();
         fs::rename(directory.join("new"), directory.join(LOCK)).unwrap();
-        wait_for(HostSignals { delay_ms: None, ..idle });
+        wait_for(HostSignals { shutdown: true, delay_ms: None, ..idle });
         fs::remove_dir_all(&directory).unwrap();
         wait_for(HostSignals::default());
         fs::create_dir(&directory).unwrap();
@@ -156,14 +136,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let open = File::open(place.path()).unwrap();
         let mounted = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        let (say, said) = channel();
-        let (mut failed, path) = (true, mounted.clone());
-        let watching = thread::spawn(move || watch(&path, &|_| say.send(()).unwrap(), &mut failed));
-        said.recv_timeout(Duration::from_mins(1)).unwrap();
+        assert!(changes(&mounted).is_ok());
         place.close().unwrap();
-        let error = watching.join().unwrap().unwrap_err().to_string();
+        let error = changes(&mounted).unwrap_err().to_string();
         assert!(error.contains("deleted on the host"), "{error}");
-        assert!(watch(&mounted, &|_| {}, &mut true).is_err(), "it is not watched again");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The configured local checks, before they run, and their flags, which are flattened into the agent's.
 
-use crate::check::{Check, Context, Timing};
+use crate::check::{Check, Context};
 use crate::checks::KNOWN;
 use crate::checks::custom::OwnCheck;
 use crate::host_root::HostRoot;
-use crate::settings::CheckSettings;
+use crate::settings::{CheckSettings, Timing};
 use nodegate_program::Mistakes;
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::{LocalCheck, StartMode};
@@ -45,13 +45,12 @@ impl LocalCheckArgs {
                 mistakes.setting(&format!("{kind}-check"), why);
             }
         }
-        let settings = CheckSettings::parse(&self.check_settings, &own).unwrap_or_else(|errors| {
-            for error in &errors {
-                mistakes.setting("check-settings", error);
-            }
-            CheckSettings::default()
-        });
-        LocalChecks::new(&settings, &own, &self.host_root)
+        let mut wrong = Vec::new();
+        let checks = LocalChecks::new(&self.check_settings, &own, &self.host_root, &mut wrong);
+        for mistake in wrong {
+            mistakes.setting("check-settings", mistake);
+        }
+        checks
     }
 }
 
@@ -70,17 +69,35 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// Returns the checks that exist and those that the operator defines, on the host whose files are below `host`.
-    pub fn new(settings: &CheckSettings, own: &[OwnCheck], host: &HostRoot) -> Self {
-        let checks = KNOWN.iter().fold(Self::none(), |checks, definition| {
-            let timing = settings.timing(definition.name);
-            let options = settings.options(definition.name);
-            let check = (definition.new)(&Context { host, options: &options, timeout: timing.timeout });
-            checks.with(definition.name, timing, check)
-        });
-        own.iter().fold(checks, |checks, own| {
-            checks.with(&*own.name, settings.timing(&own.name), own.check(&settings.options(&own.name)))
-        })
+    /// Returns the checks that exist and those that the operator defines, with these settings, on the host whose
+    /// files are below `host`. Adds all mistakes in the settings.
+    pub fn new(
+        settings: &[impl AsRef<str>],
+        own: &[OwnCheck],
+        host: &HostRoot,
+        mistakes: &mut Vec<String>,
+    ) -> Self {
+        let mut settings = CheckSettings::parse(settings, mistakes);
+        let mut checks = Self::none();
+        let mut add = |name: &str, usual, new: &dyn Fn(&mut Context<'_>) -> Arc<dyn Check>| {
+            let mut settings = settings.remove(name).unwrap_or_default();
+            let timing = settings.timing(usual);
+            let mut context = Context { host, settings, timeout: timing.timeout };
+            let check = new(&mut context);
+            mistakes.extend(context.settings.mistakes().into_iter().map(|why| format!("{name}:{why}")));
+            checks.entries.push(Entry { name: name.to_owned(), timing, check });
+        };
+        for known in KNOWN {
+            add(known.name, known.timing, &known.new);
+        }
+        for own in own {
+            add(&own.name, Timing::USUAL, &|context| own.check(context));
+        }
+        let names: Vec<_> = checks.entries.iter().map(|entry| entry.name.as_str()).collect();
+        let unknown =
+            settings.keys().map(|name| format!("{name:?}: no such check; takes {}", names.join(", ")));
+        mistakes.extend(unknown);
+        checks
     }
 
     /// Returns no checks.

@@ -1,29 +1,27 @@
 //! The host's mount table.
 
-// The `procfs` crate fails for the whole table if one mount point is not UTF-8, and leaves `\040` for a
-// space.
+// The `procfs` crate makes two hash maps of each line, and leaves `\040` for a space.
 
 use crate::host_root::HostRoot;
-use nodegate_readiness::Reason;
+use nodegate_readiness::{Outcome, Reason};
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 /// The maximum length of the table: 100,000 mounts (`fs.mount-max`), each of some 150 bytes.
 const MAX_TABLE: u64 = 32 * 1024 * 1024;
 
 /// Filesystems that are read-only by nature, and always full.
-const READ_ONLY_KINDS: [&[u8]; 5] = [b"squashfs", b"erofs", b"iso9660", b"cramfs", b"romfs"];
+const READ_ONLY_KINDS: [&str; 5] = ["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
 /// All mounts of the host as its first process sees them.
 pub(crate) struct MountTable {
-    text: Vec<u8>,
+    text: String,
     /// The path of the host's root in the table.
     root: PathBuf,
     /// True if it is that of the host's first process, which shows all that the host has.
-    pub(crate) of_first_process: bool,
+    of_first_process: bool,
 }
 
 const OF_FIRST_PROCESS: &str = "/proc/1/mountinfo";
@@ -34,14 +32,14 @@ const OF_OWN: &str = "/proc/self/mountinfo";
 pub(crate) struct Mount<'a> {
     pub(crate) id: u32,
     pub(crate) device: Device,
-    directory: &'a [u8],
+    directory: &'a str,
     pub(crate) point: Cow<'a, Path>,
     /// The options of this mount alone; others of the same filesystem have their own.
-    options: &'a [u8],
-    pub(crate) kind: &'a [u8],
+    pub(crate) options: &'a str,
+    pub(crate) kind: &'a str,
     pub(crate) source: Cow<'a, Path>,
     /// The options of the filesystem, the same at each of its mounts.
-    super_options: &'a [u8],
+    pub(crate) super_options: &'a str,
 }
 
 /// The major and the minor number of a device.
@@ -53,7 +51,7 @@ impl MountTable {
     /// table of this process, in which the host's mounts are below the root.
     fn read(host: &HostRoot) -> io::Result<Self> {
         match host.read(OF_FIRST_PROCESS, MAX_TABLE) {
-            Ok(text) => Ok(Self { text, root: PathBuf::from("/"), of_first_process: true }),
+            Ok(text) => Ok(Self { text: in_utf8(text), root: PathBuf::from("/"), of_first_process: true }),
             Err(_) => Self::of_own(host.as_path()),
         }
     }
@@ -69,8 +67,27 @@ impl MountTable {
         Ok(table)
     }
 
+    /// Returns the outcome of a check that finds none of its paths on a disk: a pass, logged once, if `passes` and this
+    /// is the host's own table. Otherwise a pass would be wrong: for example, only a container's files were found.
+    pub(crate) fn without_disk(
+        &self,
+        host: &HostRoot,
+        passes: bool,
+        check: &'static str,
+        logged: &Once,
+    ) -> Result<Outcome, Reason> {
+        if passes && self.of_first_process {
+            logged.call_once(|| {
+                tracing::info!(check, "by the host's mount table, no path is on a disk; the check passes");
+            });
+            return Ok(Outcome::Pass);
+        }
+        let detail = format!("none of the paths is on a disk; is --host-root={host} the host's /?");
+        Err(Reason::new("NoDisk").detail(detail))
+    }
+
     fn of_own(root: &Path) -> io::Result<Self> {
-        let text = HostRoot::default().read(OF_OWN, MAX_TABLE)?;
+        let text = in_utf8(HostRoot::default().read(OF_OWN, MAX_TABLE)?);
         Ok(Self { text, root: root.to_owned(), of_first_process: false })
     }
 
@@ -80,19 +97,15 @@ impl MountTable {
         }
         // A container's first process is the agent, or has another root. A table that can't be read is the
         // agent's own.
-        std::process::id() != 1 && Self::of_own(host.as_path()).is_ok_and(|own| own.has_same_root(self))
-    }
-
-    fn has_same_root(&self, other: &Self) -> bool {
-        let root =
-            |table: &Self| table.holder(Path::new("/")).map(|mount| (mount.device, mount.directory.to_vec()));
-        root(self) == root(other)
+        let root = |table: &Self| {
+            table.holder(Path::new("/")).map(|mount| (mount.device, mount.directory.to_owned()))
+        };
+        std::process::id() != 1 && Self::of_own(host.as_path()).is_ok_and(|own| root(&own) == root(self))
     }
 
     /// Returns all mounts below the host's root in their order, without malformed lines.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
-        let lines = self.text.split(|byte| *byte == b'\n');
-        lines.filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
+        self.text.lines().filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
     }
 
     /// Returns the mount that holds a path without links.
@@ -106,18 +119,17 @@ impl MountTable {
 impl<'a> Mount<'a> {
     /// Parses a line such as `36 35 98:0 /a /b rw,noatime master:1 - ext3 /dev/root rw`
     /// (`proc_pid_mountinfo(5)`).
-    fn parse(line: &'a [u8]) -> Option<Self> {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let id = number(fields.next()?)?;
-        let (_parent, device, directory) = (fields.next()?, fields.next()?, fields.next()?);
-        let mut device = device.splitn(2, |byte| *byte == b':');
-        let device = (number(device.next()?)?, number(device.next()?)?);
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let (id, _parent, device, directory) =
+            (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let (major, minor) = device.split_once(':')?;
         let (point, options) = (fields.next()?, fields.next()?);
-        fields.find(|field| *field == b"-")?;
+        fields.find(|field| *field == "-")?;
         let (kind, source, super_options) = (fields.next()?, fields.next()?, fields.next()?);
         Some(Self {
-            id,
-            device,
+            id: id.parse().ok()?,
+            device: (major.parse().ok()?, minor.parse().ok()?),
             directory,
             point: unescape(point),
             options,
@@ -136,19 +148,9 @@ impl<'a> Mount<'a> {
         Some(self)
     }
 
-    /// Returns true if this mount takes no writes; others of the same filesystem may.
-    pub(crate) fn is_read_only(&self) -> bool {
-        has(self.options, b"ro")
-    }
-
     /// Returns true if the filesystem takes no writes at any mount.
     pub(crate) fn is_filesystem_read_only(&self) -> bool {
-        has(self.super_options, b"ro")
-    }
-
-    /// Returns true if the filesystem has this option.
-    pub(crate) fn has_super_option(&self, option: &str) -> bool {
-        has(self.super_options, option.as_bytes())
+        has(self.super_options, "ro")
     }
 
     /// Returns true if the filesystem is read-only by nature.
@@ -160,38 +162,27 @@ impl<'a> Mount<'a> {
     /// but a source under /dev, or their kind.
     pub(crate) fn is_block_backed(&self) -> bool {
         let of_device = self.source.starts_with("/dev") && *self.source != *Path::new("/dev/fuse");
-        self.device.0 != 0 || of_device || self.kind == b"zfs"
+        self.device.0 != 0 || of_device || self.kind == "zfs"
     }
 }
 
-fn number(field: &[u8]) -> Option<u32> {
-    std::str::from_utf8(field).ok()?.parse().ok()
+/// Returns true if the list of options has this one.
+pub(crate) fn has(options: &str, option: &str) -> bool {
+    options.split(',').any(|found| found == option)
 }
 
-fn has(options: &[u8], option: &[u8]) -> bool {
-    options.split(|byte| *byte == b',').any(|found| found == option)
+/// Returns the table as text. A mount point that is not UTF-8 is no path that a setting can name.
+fn in_utf8(table: Vec<u8>) -> String {
+    String::from_utf8(table).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// Decodes a field: the kernel writes space, tab, newline and backslash as three octal digits.
-fn unescape(field: &[u8]) -> Cow<'_, Path> {
-    if !field.contains(&b'\\') {
-        return Cow::Borrowed(Path::new(OsStr::from_bytes(field)));
+fn unescape(field: &str) -> Cow<'_, Path> {
+    if !field.contains('\\') {
+        return Cow::Borrowed(Path::new(field));
     }
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        let escaped = if byte == b'\\' { after.split_at_checked(3).and_then(octal) } else { None };
-        let (byte, after) = escaped.unwrap_or((byte, after));
-        plain.push(byte);
-        rest = after;
-    }
-    Cow::Owned(PathBuf::from(OsStr::from_bytes(&plain)))
-}
-
-fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
-    // `from_str_radix` accepts a sign, too.
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
-    Some((u8::from_str_radix(digits, 8).ok()?, after))
+    let plain = field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+    Cow::Owned(PathBuf::from(plain.replace("\\134", "\\")))
 }
 
 #[cfg(test)]
@@ -200,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl MountTable {
-        pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
+        pub(crate) fn of(text: impl Into<String>) -> Self {
             Self { text: text.into(), root: PathBuf::from("/"), of_first_process: true }
         }
     }
@@ -223,12 +214,14 @@ nonsense
         assert_eq!(mounts.len(), 5);
         let var = &mounts[2];
         assert_eq!((var.id, var.device), (24, (8, 17)));
-        assert_eq!((var.kind, &*var.source), (&b"xfs"[..], Path::new("/dev/sdb1")));
-        assert!(var.is_read_only() && !var.is_filesystem_read_only() && var.has_super_option("inode64"));
+        assert_eq!((var.kind, &*var.source), ("xfs", Path::new("/dev/sdb1")));
+        assert!(
+            has(var.options, "ro") && !var.is_filesystem_read_only() && has(var.super_options, "inode64")
+        );
         assert_eq!(&*mounts[3].point, Path::new("/mnt/with space\\"));
         let blocks: Vec<_> = mounts.iter().map(Mount::is_block_backed).collect();
         assert_eq!(blocks, [false, true, true, true, false]);
-        assert!(mounts[4].is_filesystem_read_only() && !mounts[4].is_read_only());
+        assert!(mounts[4].is_filesystem_read_only() && !has(mounts[4].options, "ro"));
     }
 
     #[test]
@@ -253,35 +246,20 @@ nonsense
     }
 
     #[test]
-    fn a_container_has_another_root_than_the_first_process() {
-        let table = |root: &str| {
-            MountTable::of(format!(
-                "1 0 {root} / rw - ext4 /dev/sda1 rw\n2 1 0:5 / /proc rw - proc proc rw\n"
-            ))
-        };
-        let host = table("8:1 /");
-        assert!(host.has_same_root(&table("8:1 /")));
-        for container in ["0:41 /", "8:1 /var/lib/containerd/snapshots/7/fs", "8:2 /"] {
-            assert!(!host.has_same_root(&table(container)), "{container}");
-        }
-    }
-
-    #[test]
     fn the_running_kernels_table_is_understood_to_the_last_line() {
         let table = MountTable::read(&HostRoot::default()).unwrap();
-        let lines = table.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-        assert_eq!(table.mounts().count(), lines);
+        assert_eq!(table.mounts().count(), table.text.lines().count());
     }
 
     proptest! {
         #[test]
-        fn what_the_kernel_escapes_comes_back(name in proptest::collection::vec(1u8.., 0..40)) {
-            let escaped: Vec<u8> = name.iter().flat_map(|byte| match byte {
-                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
-                _ => vec![*byte],
-            }).collect();
-            let plain = unescape(&escaped);
-            prop_assert_eq!(plain.as_os_str().as_bytes(), name);
+        fn what_the_kernel_escapes_comes_back(name in "([a-z0-9]|[ \t\n\\\\])*") {
+            let escape = |c: char| match c {
+                ' ' | '\t' | '\n' | '\\' => format!("\\{:03o}", u32::from(c)),
+                _ => c.to_string(),
+            };
+            let escaped: String = name.chars().map(escape).collect();
+            prop_assert_eq!(&*unescape(&escaped), Path::new(&name));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Sends requests to the kernel over netlink. Reading needs no privilege.
 
 use netlink_packet_core::{
-    Emitable, ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
-    NetlinkBuffer, NetlinkHeader,
+    Emitable, ErrorBuffer, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
 };
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 
+pub(crate) const RTM_GETLINK: u16 = 18;
 /// The size of the buffer: the kernel's maximum for one datagram of a dump.
 const BUFFER: usize = 32 * 1024;
 /// The maximum number of datagrams of one dump. Each has some hundred routes, neighbours or connections.
@@ -23,51 +23,40 @@ impl Netlink {
         Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?))
     }
 
-    /// Requests one object, or with `NLM_F_DUMP` all objects, and passes each to `see`. Returns false if some may be
-    /// missing, which changed meanwhile.
+    /// Requests one object, or with `NLM_F_DUMP` all objects, and passes each to `see`. Some may be missing that
+    /// change meanwhile.
     pub(crate) fn get(
         &self,
         kind: u16,
         flags: u16,
         request: &impl Emitable,
         mut see: impl FnMut(&[u8]),
-    ) -> io::Result<bool> {
-        self.send(kind, flags, request)?;
+    ) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        let mut bytes = vec![0; header.buffer_len() + request.buffer_len()];
+        header.length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        (header.message_type, header.flags) = (kind, NLM_F_REQUEST | flags);
+        let (front, body) = bytes.split_at_mut(header.buffer_len());
+        header.emit(front);
+        request.emit(body);
+        rustix::net::send(&self.0, &bytes, SendFlags::empty())?;
         let mut buffer = vec![0; BUFFER];
-        let mut consistent = true;
         for _ in 0..MAX_DATAGRAMS {
             // The answer is there: the kernel answers before `send` returns.
             let (read, _) = rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())?;
-            let complete = each(buffer.get(..read).unwrap_or(&[]), &mut consistent, &mut see)?;
+            let complete = each(buffer.get(..read).unwrap_or(&[]), &mut see)?;
             if complete || flags & NLM_F_DUMP == 0 {
-                return Ok(consistent);
+                return Ok(());
             }
         }
         Err(io::Error::other("a dump without end"))
     }
-
-    fn send(&self, kind: u16, flags: u16, request: &impl Emitable) -> io::Result<()> {
-        let mut header = NetlinkHeader::default();
-        let head = header.buffer_len();
-        let length = head + request.buffer_len();
-        header.length = u32::try_from(length).map_err(io::Error::other)?;
-        header.message_type = kind;
-        header.flags = NLM_F_REQUEST | flags;
-        let mut bytes = vec![0; length];
-        let (front, body) = bytes.split_at_mut(head);
-        header.emit(front);
-        request.emit(body);
-        rustix::net::send(&self.0, &bytes, SendFlags::empty())?;
-        Ok(())
-    }
 }
 
-/// Passes each object in a datagram to `see`. Clears `consistent` if the objects changed during the dump. Returns true
-/// if the dump ends with it.
-fn each(mut bytes: &[u8], consistent: &mut bool, see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+/// Passes each object in a datagram to `see`. Returns true if the dump ends with it.
+fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     let mut complete = false;
     while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
-        *consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
         match message.message_type() {
             NLMSG_DONE => complete = true,
             NLMSG_ERROR => {
@@ -94,7 +83,7 @@ mod tests {
             datagram.extend(NLMSG_ERROR.to_ne_bytes());
             datagram.extend([0; 10]);
             datagram.extend(code.to_ne_bytes());
-            let read = each(&datagram, &mut true, &mut |_| panic!("an error is no answer"));
+            let read = each(&datagram, &mut |_| panic!("an error is no answer"));
             assert!(read.is_err(), "{code}");
         }
     }

@@ -4,14 +4,14 @@
 // Reading may block: before Linux 6.9 the kernel holds a lock on all interfaces meanwhile (RTNL).
 
 use crate::dedicated_thread::DedicatedThread;
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, RTM_GETLINK};
 use ipnet::IpNet;
 use netlink_packet_core::{DecodeError, NLM_F_DUMP, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop, RouteNextHopFlags,
-    RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteType,
+    RouteVia,
 };
 use rustix::net::netdevice::index_to_name;
 use std::fmt;
@@ -21,20 +21,19 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
-/// The maximum number of dumps of a table that changes meanwhile.
+/// The number of dumps without a default route after which there is none: the table may change during one.
 const TRIES: usize = 3;
 
 /// A route of the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Route {
+struct Route {
     /// The network that it leads to.
-    pub(crate) destination: IpNet,
+    destination: IpNet,
     /// Its metric; the kernel uses the lowest of several routes to one network.
-    pub(crate) metric: u32,
+    metric: u32,
     /// Its next hops; none if it rejects or discards all packets.
-    pub(crate) hops: Vec<NextHop>,
+    hops: Vec<NextHop>,
 }
 
 /// A next hop of a route.
@@ -43,21 +42,16 @@ pub(crate) struct NextHop {
     /// The router; `None` if the destination is on the link itself.
     pub(crate) router: Option<IpAddr>,
     /// The number of the interface.
-    pub(crate) interface: u32,
+    pub(crate) index: u32,
+    /// The name of the interface.
+    pub(crate) interface: String,
     /// True if the kernel does not use it.
     pub(crate) dead: bool,
 }
 
-/// A next hop of a default route, with the name of its interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DefaultHop {
-    pub(crate) hop: NextHop,
-    pub(crate) interface: String,
-}
-
-impl fmt::Display for DefaultHop {
+impl fmt::Display for NextHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.hop.router {
+        match self.router {
             Some(router) => write!(f, "{router} on {}", self.interface),
             None => f.write_str(&self.interface),
         }
@@ -73,61 +67,42 @@ fn route_to(netlink: &Netlink, address: IpAddr) -> io::Result<Option<Route>> {
     request.header.flags = RouteFlags::FibMatch;
     request.attributes.push(RouteAttribute::Destination(address.into()));
     let mut found = None;
-    netlink.get(RTM_GETROUTE, 0, &request, |body| {
-        if let Ok(header) = RouteHeader::parse(body) {
-            found = route(family, &header, body).ok().flatten();
-        }
-    })?;
+    netlink.get(RTM_GETROUTE, 0, &request, |body| found = route(netlink, family, body).ok().flatten())?;
     Ok(found)
 }
 
 /// Returns the next hops of the default routes in use: those with the lowest metric that have a hop which is
 /// not dead. If all are dead, returns those.
-pub(crate) fn default_hops(family: AddressFamily) -> io::Result<Vec<DefaultHop>> {
+pub(crate) fn default_hops(family: AddressFamily) -> io::Result<Vec<NextHop>> {
     let netlink = Netlink::open(None)?;
+    let mut request = RouteMessage::default();
+    request.header.address_family = family;
     let mut found = Vec::new();
     for _ in 0..TRIES {
-        let mut failed = None;
-        let mut request = RouteMessage::default();
-        request.header.address_family = family;
-        let consistent =
-            netlink.get(RTM_GETROUTE, NLM_F_DUMP, &request, |body| match RouteHeader::parse(body) {
-                Ok(header) if header.destination_prefix_length == 0 => match route(family, &header, body) {
-                    Ok(route) => found.extend(route),
-                    Err(error) => failed = Some(error),
-                },
-                _ => {}
-            })?;
-        if let Some(error) = failed {
-            return Err(io::Error::other(error.to_string()));
-        }
-        if consistent || !found.is_empty() {
+        netlink.get(RTM_GETROUTE, NLM_F_DUMP, &request, |body| {
+            let is_default = |header: RouteHeader| header.destination_prefix_length == 0;
+            if RouteHeader::parse(body).is_ok_and(is_default) {
+                found.extend(route(&netlink, family, body).transpose());
+            }
+        })?;
+        if !found.is_empty() {
             break;
         }
     }
-    let name = |hop: NextHop| {
-        let interface = index_to_name(&netlink.0, hop.interface);
-        DefaultHop { interface: interface.unwrap_or_else(|_| format!("interface {}", hop.interface)), hop }
-    };
-    Ok(in_use(found).into_iter().map(name).collect())
+    let routes: Result<_, DecodeError> = found.into_iter().collect();
+    routes.map(in_use).map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Returns the next hops of the routes that the kernel chooses from routes to one network.
-fn in_use(routes: Vec<Route>) -> Vec<NextHop> {
-    let rejects = |route: &Route| route.hops.is_empty();
-    let lives = |route: &Route| route.hops.iter().any(|hop| !hop.dead);
-    let metric = |counts: &dyn Fn(&Route) -> bool| {
-        routes.iter().filter(|route| counts(route)).map(|route| route.metric).min()
-    };
-    let Some(best) = metric(&|route| lives(route) || rejects(route)).or_else(|| metric(&|_| true)) else {
-        return Vec::new();
-    };
-    let mut hops: Vec<NextHop> = Vec::new();
-    for hop in routes.into_iter().filter(|route| route.metric == best).flat_map(|route| route.hops) {
-        if !hops.contains(&hop) {
-            hops.push(hop);
-        }
+fn in_use(mut routes: Vec<Route>) -> Vec<NextHop> {
+    // A route without a next hop, which rejects all packets, is chosen, too.
+    let is_dead = |route: &Route| !route.hops.is_empty() && route.hops.iter().all(|hop| hop.dead);
+    if !routes.iter().all(is_dead) {
+        routes.retain(|route| !is_dead(route));
     }
+    let best = routes.iter().map(|route| route.metric).min();
+    let chosen = routes.into_iter().filter(|route| Some(route.metric) == best);
+    let mut hops: Vec<NextHop> = chosen.flat_map(|route| route.hops).collect();
     if hops.iter().any(|hop| !hop.dead) {
         hops.retain(|hop| !hop.dead);
     }
@@ -135,7 +110,8 @@ fn in_use(routes: Vec<Route>) -> Vec<NextHop> {
 }
 
 /// Parses a route; `None` if it is of another family or table, for some packets alone, or leaves no node.
-fn route(family: AddressFamily, header: &RouteHeader, body: &[u8]) -> Result<Option<Route>, DecodeError> {
+fn route(netlink: &Netlink, family: AddressFamily, body: &[u8]) -> Result<Option<Route>, DecodeError> {
+    let header = RouteHeader::parse(body)?;
     let rejects = match header.kind {
         RouteType::Unicast => false,
         RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => true,
@@ -146,39 +122,33 @@ fn route(family: AddressFamily, header: &RouteHeader, body: &[u8]) -> Result<Opt
     if !of_family || !of_all_packets || header.table != RouteHeader::RT_TABLE_MAIN {
         return Ok(None);
     }
-    let attributes = RouteMessage::parse(body)?.attributes;
-    let destination = attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Destination(address) => ip(address),
-        _ => None,
-    });
-    let destination = destination.unwrap_or(match family {
+    let mut destination = match family {
         AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
         _ => Ipv6Addr::UNSPECIFIED.into(),
-    });
-    let Ok(destination) = IpNet::new(destination, header.destination_prefix_length) else { return Ok(None) };
-    let metric = attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Priority(metric) => Some(*metric),
-        _ => None,
-    });
-    let hops = if rejects { Vec::new() } else { hops(header, &attributes) };
-    Ok(Some(Route { destination, metric: metric.unwrap_or(0), hops }))
-}
-
-fn hops(header: &RouteHeader, attributes: &[RouteAttribute]) -> Vec<NextHop> {
-    let of_several = |hop: &RouteNextHop| NextHop {
-        router: router(&hop.attributes),
-        interface: hop.interface_index,
-        dead: hop.flags.contains(RouteNextHopFlags::Dead),
     };
-    let dead = header.flags.contains(RouteFlags::Dead);
-    let found = attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::MultiPath(hops) => Some(hops.iter().map(of_several).collect()),
-        RouteAttribute::Oif(index) => {
-            Some(vec![NextHop { router: router(attributes), interface: *index, dead }])
+    let (mut metric, mut hops) = (0, Vec::new());
+    let attributes = RouteMessage::parse(body)?.attributes;
+    let hop = |index: u32, dead: bool, attributes: &[RouteAttribute]| NextHop {
+        router: router(attributes),
+        index,
+        interface: index_to_name(&netlink.0, index).unwrap_or_else(|_| format!("interface {index}")),
+        dead,
+    };
+    for attribute in &attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => destination = ip(address).unwrap_or(destination),
+            RouteAttribute::Priority(priority) => metric = *priority,
+            RouteAttribute::Oif(index) if !rejects => {
+                hops.push(hop(*index, header.flags.contains(RouteFlags::Dead), &attributes));
+            }
+            RouteAttribute::MultiPath(several) if !rejects => hops.extend(several.iter().map(|of| {
+                hop(of.interface_index, of.flags.contains(RouteNextHopFlags::Dead), &of.attributes)
+            })),
+            _ => {}
         }
-        _ => None,
-    });
-    found.unwrap_or_default()
+    }
+    let destination = IpNet::new(destination, header.destination_prefix_length);
+    Ok(destination.ok().map(|destination| Route { destination, metric, hops }))
 }
 
 fn router(attributes: &[RouteAttribute]) -> Option<IpAddr> {
@@ -241,7 +211,7 @@ fn interface_of_pods(route: &Route) -> Option<u32> {
         None => route.destination.prefix_len() > 0,
         Some(router) => route.destination.contains(&router) && is_own(router),
     };
-    ends_here.then_some(hop.interface)
+    ends_here.then_some(hop.index)
 }
 
 /// Returns true if the kernel would send from this address to itself. Nothing is sent.
@@ -260,25 +230,21 @@ fn is_made_for_pods(netlink: &Netlink, interface: u32) -> io::Result<bool> {
     request.header.index = interface;
     let mut found = false;
     netlink.get(RTM_GETLINK, 0, &request, |body| {
-        let attributes = LinkMessage::parse(body).map(|link| link.attributes).unwrap_or_default();
-        let infos = attributes.into_iter().filter_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos),
-            _ => None,
-        });
-        found |= infos.flatten().any(|info| match info {
-            LinkInfo::Kind(InfoKind::Veth | InfoKind::Bridge | InfoKind::Netkit) => true,
-            LinkInfo::Kind(InfoKind::Other(kind)) => kind == "openvswitch",
-            _ => false,
-        });
+        for attribute in LinkMessage::parse(body).map(|link| link.attributes).unwrap_or_default() {
+            let LinkAttribute::LinkInfo(infos) = attribute else { continue };
+            found |= infos.iter().any(|info| match info {
+                LinkInfo::Kind(InfoKind::Veth | InfoKind::Bridge | InfoKind::Netkit) => true,
+                LinkInfo::Kind(InfoKind::Other(kind)) => kind == "openvswitch",
+                _ => false,
+            });
+        }
     })?;
     Ok(found)
 }
 
 fn is_uplink(interface: u32) -> io::Result<bool> {
-    let leads_out = |family| -> io::Result<bool> {
-        Ok(default_hops(family)?.iter().any(|default| default.hop.interface == interface))
-    };
-    Ok(leads_out(AddressFamily::Inet)? || leads_out(AddressFamily::Inet6)?)
+    let hops = [default_hops(AddressFamily::Inet)?, default_hops(AddressFamily::Inet6)?].concat();
+    Ok(hops.iter().any(|hop| hop.index == interface))
 }
 
 #[cfg(test)]
@@ -288,7 +254,12 @@ mod tests {
     #[test]
     fn the_kernel_uses_the_best_route_that_has_a_living_next_hop() {
         const DEAD: u32 = 3;
-        let hop = |interface: &u32| NextHop { router: None, interface: *interface, dead: *interface == DEAD };
+        let hop = |index: &u32| NextHop {
+            router: None,
+            index: *index,
+            interface: String::new(),
+            dead: *index == DEAD,
+        };
         let route = |(metric, interfaces): &(u32, &[u32])| Route {
             destination: "0.0.0.0/0".parse().unwrap(),
             metric: *metric,
@@ -296,22 +267,14 @@ mod tests {
         };
         let chosen = |routes: &[(u32, &[u32])]| {
             let hops = in_use(routes.iter().map(route).collect());
-            hops.iter().map(|hop| hop.interface).collect::<Vec<_>>()
+            hops.iter().map(|hop| hop.index).collect::<Vec<_>>()
         };
         assert_eq!(chosen(&[]), [0; 0]);
         assert_eq!(chosen(&[(7, &[2]), (5, &[1])]), [1]);
-        assert_eq!(chosen(&[(5, &[1, DEAD]), (5, &[2, 1])]), [1, 2]);
+        assert_eq!(chosen(&[(5, &[1, DEAD]), (5, &[2])]), [1, 2]);
         assert_eq!(chosen(&[(1, &[DEAD]), (9, &[2])]), [2]);
         assert_eq!(chosen(&[(1, &[DEAD])]), [DEAD]);
         // A route that rejects all is chosen, too, and then there is no way out.
         assert_eq!(chosen(&[(1, &[]), (9, &[2])]), [0; 0]);
-    }
-
-    #[test]
-    fn the_kernel_answers() {
-        let default = |hops: Vec<DefaultHop>| hops.iter().all(|hop| !hop.interface.is_empty());
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            assert!(default(default_hops(family).unwrap()));
-        }
     }
 }

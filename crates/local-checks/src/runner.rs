@@ -1,12 +1,11 @@
 //! Runs the local checks in the background: each from the first request that names it until the requests end.
 
-use crate::check::{KnownNode, SLACK, Timing, timeout_reason};
+use crate::check::{KnownNode, SLACK, timeout_reason};
 use crate::local_checks::{Entry, LocalChecks};
 use futures::FutureExt;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{
     AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, StartMode, Timeline,
-    Verdict,
 };
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -66,13 +65,15 @@ impl Runner {
             };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
+            // `--on-unknown=local` will depend on its port.
+            let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
             let cycle = Arc::new(Cycle {
                 id,
                 entry: entry.clone(),
                 board: Arc::clone(board),
                 timeline,
                 idle,
-                look_after: look_after(name, &entry.timing, board),
+                look_after: depends.then_some(entry.timing.interval * INTERVALS_TO_A_LOOK),
                 asked: AtomicMoment::default(),
                 wake: Arc::default(),
                 results: watch::Sender::new(()),
@@ -134,16 +135,6 @@ impl Runner {
     }
 }
 
-/// Returns when the check `kubelet` runs although nothing asks for it: `--on-unknown=local` will depend on
-/// its port.
-fn look_after(name: &str, timing: &Timing, board: &Board) -> Option<Duration> {
-    let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
-    depends.then_some(timing.interval * INTERVALS_TO_A_LOOK)
-}
-
-/// The results so far, and the verdict that was logged last.
-type Memory = (Damper, Option<Verdict>);
-
 impl Cycle {
     async fn run(self: Arc<Self>) {
         loop {
@@ -171,9 +162,9 @@ impl Cycle {
     }
 
     async fn run_until_idle(&self) {
-        let mut memory = (Damper::new(self.entry.timing.rise, self.entry.timing.fall), None);
+        let mut damper = Damper::new(self.entry.timing.rise, self.entry.timing.fall);
         let knew_node = self.knows_node();
-        self.run_once(&mut memory).await;
+        self.run_once(&mut damper).await;
         // This phase keeps checks that started together from running in step.
         let phase = self.entry.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
         let mut due = Instant::now() + phase;
@@ -185,7 +176,7 @@ impl Cycle {
             if self.is_idle() {
                 return;
             }
-            self.run_once(&mut memory).await;
+            self.run_once(&mut damper).await;
             due = next_due(due, self.entry.timing.interval, Instant::now());
         }
     }
@@ -202,11 +193,11 @@ impl Cycle {
         self.board.published().state.node.exists().is_some()
     }
 
-    async fn run_once(&self, memory: &mut Memory) {
+    async fn run_once(&self, damper: &mut Damper) {
         let started = Instant::now();
-        let outcome = memory.0.observe(self.outcome().await);
+        let outcome = damper.observe(self.outcome().await);
         let duration = started.elapsed();
-        self.log(&outcome, memory);
+        self.log(&outcome);
         let at = self.now();
         if self.look_after.is_some() {
             self.board.set_kubelet(outcome.clone(), at, nodegate_clock::wall());
@@ -240,19 +231,19 @@ impl Cycle {
     }
 
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.
-    fn log(&self, outcome: &Outcome, memory: &mut Memory) {
-        let verdict = outcome.verdict();
-        if memory.1.replace(verdict) == Some(verdict) {
+    fn log(&self, outcome: &Outcome) {
+        let published = self.board.published();
+        let last = published.state.local_result(self.id);
+        if last.is_some_and(|last| last.outcome.verdict() == outcome.verdict()) {
             return;
         }
+        let check = self.entry.name.as_str();
         match outcome {
-            Outcome::Pass => tracing::info!(check = self.entry.name, "local check passes"),
+            Outcome::Pass => tracing::info!(check, "local check passes"),
             Outcome::Draining(reason) => {
-                tracing::info!(check = self.entry.name, reason = reason.as_str(), "local check drains");
+                tracing::info!(check, reason = reason.as_str(), "local check drains")
             }
-            Outcome::Fail(reason) => {
-                tracing::warn!(check = self.entry.name, reason = reason.as_str(), "local check fails");
-            }
+            Outcome::Fail(reason) => tracing::warn!(check, reason = reason.as_str(), "local check fails"),
         }
     }
 

@@ -7,64 +7,27 @@ use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DIAG_BY_FAMI
 use nodegate_program::start_thread;
 use rustix::net::netlink::SOCK_DIAG;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The interval of the counts. A client that waits for the last connection polls about as often.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts the established connections to some ports, on a thread of its own.
-#[derive(Debug)]
-pub struct Sessions {
+/// Counts the established connections to some ports from now on, on a thread of its own. Calls `report` with each
+/// number, or with the reason why it is not known.
+pub fn count_sessions(
     ports: Vec<u16>,
-    last: Mutex<Option<Counted>>,
-}
-
-/// The last count of sessions, and its time.
-#[derive(Clone, Debug)]
-pub struct Counted {
-    /// The time of the count.
-    pub at: Instant,
-    /// The number of connections, or the reason why it is not known.
-    pub established: Result<u64, String>,
-}
-
-impl Sessions {
-    /// Starts to count. It ends when the returned value is dropped.
-    pub fn start(ports: Vec<u16>) -> io::Result<Arc<Self>> {
-        let sessions = Arc::new(Self { ports, last: Mutex::new(None) });
-        let counted = Arc::downgrade(&sessions);
-        let count = move || {
-            while let Some(sessions) = counted.upgrade() {
-                sessions.count();
-                drop(sessions);
-                thread::sleep(COUNT_EVERY);
-            }
-        };
-        start_thread("sessions", Box::new(count))?;
-        Ok(sessions)
-    }
-
-    /// Returns the ports whose sessions are counted.
-    pub fn ports(&self) -> &[u16] {
-        &self.ports
-    }
-
-    /// Returns the last count; `None` before the first one.
-    pub fn last(&self) -> Option<Counted> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn count(&self) {
-        let count = || {
-            let netlink = Netlink::open(Some(SOCK_DIAG))?;
-            self.ports.iter().map(|port| established(&netlink, *port)).sum::<io::Result<u64>>()
-        };
-        let established = count().map_err(|error| error.to_string());
-        let counted = Counted { at: nodegate_clock::now(), established };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
-    }
+    report: impl Fn(Result<u64, String>) + Send + 'static,
+) -> io::Result<()> {
+    let count = move || {
+        let netlink = Netlink::open(Some(SOCK_DIAG))?;
+        ports.iter().map(|port| established(&netlink, *port)).sum::<io::Result<u64>>()
+    };
+    let body = move || loop {
+        report(count().map_err(|error| error.to_string()));
+        thread::sleep(COUNT_EVERY);
+    };
+    start_thread("sessions", Box::new(body))
 }
 
 fn established(netlink: &Netlink, port: u16) -> io::Result<u64> {
@@ -102,10 +65,8 @@ mod tests {
             let mut open: Vec<_> = (0..600).map(|_| connect()).collect();
             assert_eq!(count(), 600, "{address}");
             open.truncate(2);
-            assert_eq!(count(), 2);
-            let (client, _server) = open.pop().unwrap();
-            drop(client);
-            assert_eq!(count(), 1, "one whose client has gone");
+            drop(open.remove(0).0);
+            assert_eq!(count(), 1, "one whose client has gone does not count");
         }
     }
 }

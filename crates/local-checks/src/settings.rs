@@ -1,160 +1,178 @@
-//! An operator's settings of single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
+//! The timing of checks, and an operator's settings of single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
 
-use crate::check::{Definition, Timing};
-use crate::checks::KNOWN;
-use crate::checks::custom::OwnCheck;
-use crate::options::{AnyKey, Key, Options};
 use nodegate_program::{duration, number};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const FORM: &str = "takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s";
+/// The maximum number of paths of one check.
+pub(crate) const MAX_PATHS: usize = 64;
 
-const INTERVAL: Key<Duration> = Key {
-    name: "interval",
-    parse: |text| duration(Duration::from_millis(100)..=Duration::from_hours(1))(text),
-};
-/// A request that first names a check waits for as long as its timeout.
-const TIMEOUT: Key<Duration> =
-    Key { name: "timeout", parse: |text| duration(Duration::from_millis(10)..=Duration::from_mins(5))(text) };
-const RISE: Key<NonZeroU32> = Key { name: "rise", parse: runs };
-const FALL: Key<NonZeroU32> = Key { name: "fall", parse: runs };
-/// The settings that every check has.
-const OF_ALL: [&dyn AnyKey; 4] = [&INTERVAL, &TIMEOUT, &RISE, &FALL];
+/// The default timeout, for a component that hangs or starves; one that crashed refuses the connection at
+/// once. It is the documented timeout of `okd_router_1936`.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn runs(text: &str) -> Result<NonZeroU32, String> {
-    const MAX_RUNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
-    number(NonZeroU32::MIN..=MAX_RUNS, "takes a whole number from 1 to 100")(text).map_err(str::to_owned)
+/// The timing of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The time from the start of a run to the start of the next.
+    pub interval: Duration,
+    /// The maximum duration of a run. The next one skips the intervals that it covered.
+    pub timeout: Duration,
+    /// Passes in a row that end a failure.
+    pub rise: NonZeroU32,
+    /// Failures in a row that end a pass.
+    pub fall: NonZeroU32,
 }
 
-fn known(name: &str) -> Option<&'static Definition> {
-    KNOWN.iter().find(|known| known.name == name)
+impl Timing {
+    /// The timing of a check that has none of its own: a dead component leaves the pool within a few probes,
+    /// and ten checks cost the node two wake-ups a second.
+    pub const USUAL: Self = Self::new(Duration::from_secs(5), DEFAULT_TIMEOUT);
+
+    /// Returns a timing with a rise and a fall of 1. Load balancers count for themselves, and counting on
+    /// both sides would multiply.
+    pub const fn new(interval: Duration, timeout: Duration) -> Self {
+        Self { interval, timeout, rise: NonZeroU32::MIN, fall: NonZeroU32::MIN }
+    }
 }
 
-/// The settings of each check by its name, over its defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckSettings(BTreeMap<String, Options>);
+/// The settings of one check. The check takes the values of its keys; what is left is a mistake.
+#[derive(Debug, Default)]
+pub(crate) struct CheckSettings {
+    given: BTreeMap<String, String>,
+    /// The keys that the check has.
+    keys: Vec<&'static str>,
+    mistakes: Vec<String>,
+}
 
 impl CheckSettings {
-    /// Parses any number of `<check>:<key>=<value>,…`. Each setting of a check may be set once; a comma in a
-    /// URL is written `%2C`. The error has all mistakes.
-    pub fn parse<S: AsRef<str>>(texts: &[S], own: &[OwnCheck]) -> Result<Self, Vec<String>> {
-        let (mut settings, mut mistakes) = (Self::default(), Vec::new());
-        for text in texts {
-            settings.add(text.as_ref(), own, &mut mistakes);
-        }
-        if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
-    }
-
-    fn add(&mut self, text: &str, own: &[OwnCheck], mistakes: &mut Vec<String>) {
-        // The last colon before the first value separates: a check's name may contain one, and so may a URL.
-        let parts = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':'));
-        let Some((written, _)) = parts else {
-            mistakes.push(format!("{text:?}: {FORM}"));
-            return;
-        };
-        let name = written.trim();
-        let of_own = || own.iter().find(|own| own.name == name).map(OwnCheck::keys);
-        let Some(keys) = known(name).map(|known| known.options).or_else(of_own) else {
-            let own = own.iter().map(|own| own.name.as_str());
-            let known: Vec<_> = KNOWN.iter().map(|known| known.name).chain(own).collect();
-            mistakes.push(format!("{name:?}: no such check; takes {}", known.join(", ")));
-            return;
-        };
-        let keys = [&OF_ALL, keys].concat();
-        let options = self.0.entry(name.to_owned()).or_default();
-        for pair in text.get(written.len() + 1..).unwrap_or_default().split(',') {
-            let set = match pair.split_once('=') {
-                Some((key, value)) => options
-                    .set(&keys, key.trim(), value.trim())
-                    .map_err(|mistake| format!("{name}:{mistake}")),
-                None => Err(format!("{text:?}: {FORM}")),
+    /// Parses any number of `<check>:<key>=<value>,…`, and returns the settings of each check by its name. Each key
+    /// of a check may be set once; a comma in a URL is written `%2C`.
+    pub(crate) fn parse(texts: &[impl AsRef<str>], mistakes: &mut Vec<String>) -> BTreeMap<String, Self> {
+        let mut checks = BTreeMap::<String, Self>::new();
+        for text in texts.iter().map(AsRef::as_ref) {
+            // The last colon before the first value separates: a check's name may contain one, and so may a URL.
+            let Some((name, _)) = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':')) else {
+                mistakes.push(format!("{text:?}: {FORM}"));
+                continue;
             };
-            mistakes.extend(set.err());
+            let check = checks.entry(name.trim().to_owned()).or_default();
+            for pair in text.get(name.len() + 1..).unwrap_or_default().split(',') {
+                match pair.split_once('=') {
+                    Some((key, value)) => check.set(key.trim(), value.trim()),
+                    None => mistakes.push(format!("{text:?}: {FORM}")),
+                }
+            }
+        }
+        checks
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        if self.given.insert(key.to_owned(), value.to_owned()).is_some() {
+            self.mistakes.push(format!("{key} is set twice"));
         }
     }
 
-    /// Returns the timing of the check of this name.
-    pub(crate) fn timing(&self, name: &str) -> Timing {
-        let (usual, set) = (known(name).map_or(Timing::USUAL, |known| known.timing), self.options(name));
+    /// Takes the value of a key; `None` if it is not set. The parser's error says what the key accepts.
+    pub(crate) fn take<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        self.keys.push(key);
+        let value = self.given.remove(key)?;
+        parse(&value).map_err(|takes| self.mistakes.push(format!("{key}={value}: {takes}"))).ok()
+    }
+
+    /// Takes the timing of a check with this default.
+    pub(crate) fn timing(&mut self, usual: Timing) -> Timing {
+        // A request that first names a check waits for as long as its timeout.
+        let timeouts = Duration::from_millis(10)..=Duration::from_mins(5);
+        let intervals = Duration::from_millis(100)..=Duration::from_hours(1);
         Timing {
-            interval: set.get(&INTERVAL).unwrap_or(usual.interval),
-            timeout: set.get(&TIMEOUT).unwrap_or(usual.timeout),
-            rise: set.get(&RISE).unwrap_or(usual.rise),
-            fall: set.get(&FALL).unwrap_or(usual.fall),
+            interval: self.take("interval", duration(intervals)).unwrap_or(usual.interval),
+            timeout: self.take("timeout", duration(timeouts)).unwrap_or(usual.timeout),
+            rise: self.take("rise", runs).unwrap_or(usual.rise),
+            fall: self.take("fall", runs).unwrap_or(usual.fall),
         }
     }
 
-    /// Returns the settings of a check.
-    pub(crate) fn options(&self, name: &str) -> Options {
-        self.0.get(name).cloned().unwrap_or_default()
+    /// Returns the mistakes in these settings, after the check has taken its own.
+    pub(crate) fn mistakes(mut self) -> Vec<String> {
+        let keys = self.keys.join(", ");
+        let unknown = self.given.keys().map(|key| format!("{key}: no such setting; takes {keys}"));
+        self.mistakes.extend(unknown);
+        self.mistakes
     }
+}
+
+fn runs(text: &str) -> Result<NonZeroU32, &'static str> {
+    const MAX_RUNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+    number(NonZeroU32::MIN..=MAX_RUNS, "takes a whole number from 1 to 100")(text)
+}
+
+/// Parses paths of the host, separated by colons.
+pub(crate) fn paths(text: &str) -> Result<Vec<PathBuf>, &'static str> {
+    let paths: Vec<PathBuf> = text.split(':').map(PathBuf::from).collect();
+    let fits = paths.len() <= MAX_PATHS && paths.iter().all(|path| path.is_absolute());
+    fits.then_some(paths).ok_or("takes up to 64 paths of the host, e.g. /:/var/lib/kubelet:/data")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::url::URL;
+    use crate::{HostRoot, KNOWN, LocalChecks};
 
-    fn parse(texts: &[&str]) -> Result<CheckSettings, Vec<String>> {
-        CheckSettings::parse(texts, &[])
+    impl CheckSettings {
+        /// Returns the settings of a check with these keys.
+        pub(crate) fn of(given: &[(&str, &str)]) -> Self {
+            let mut settings = Self::default();
+            given.iter().for_each(|(key, value)| settings.set(key, value));
+            settings
+        }
+    }
+
+    fn parse(texts: &[&str]) -> Result<LocalChecks, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let checks = LocalChecks::new(texts, &[], &HostRoot::default(), &mut mistakes);
+        if mistakes.is_empty() { Ok(checks) } else { Err(mistakes) }
     }
 
     #[test]
     fn settings_replace_the_defaults_and_leave_the_others() {
-        let settings = parse(&[
-            "kubelet:interval=2s,timeout=500ms,fall=2",
-            "okd_router_1936:url=http://127.0.0.1:9/ready?a=b",
-            "kubelet:rise=3",
-        ])
-        .unwrap();
-        let timing = settings.timing("kubelet");
-        let numbers = (timing.rise.get(), timing.fall.get());
-        assert_eq!((timing.interval, timing.timeout), (Duration::from_secs(2), Duration::from_millis(500)));
-        assert_eq!(numbers, (3, 2));
-        let router = "okd_router_1936";
-        assert_eq!(settings.timing(router), Timing::USUAL);
-        assert_eq!(settings.options(router).get(&URL).unwrap().to_string(), "http://127.0.0.1:9/ready?a=b");
-        assert_eq!(settings.options("kubelet").get(&URL), None);
-        assert_eq!(parse(&[]), Ok(CheckSettings::default()));
-    }
-
-    /// A server that shuts down says so only for some seconds, and the others of these checks ask it for more.
-    #[test]
-    fn a_check_may_have_a_timing_of_its_own() {
-        let seconds = |name, settings: &CheckSettings| settings.timing(name).interval.as_secs();
-        let usual = CheckSettings::default();
-        assert_eq!(
-            (seconds("apiserver", &usual), seconds("kubelet", &usual), seconds("http:x", &usual)),
-            (1, 5, 5)
-        );
-        let set = parse(&["apiserver:timeout=2s"]).unwrap();
-        assert_eq!((seconds("apiserver", &set), set.timing("apiserver").timeout.as_secs()), (1, 2));
+        let texts = ["kubelet:interval=2s,timeout=500ms,fall=2", "kubelet:rise=3", "apiserver:timeout=2s"];
+        let checks = parse(&texts).unwrap();
+        let timing = |name| checks.entries.iter().find(|entry| entry.name == name).unwrap().timing;
+        let [rise, fall] = [3, 2].map(|runs| NonZeroU32::new(runs).unwrap());
+        let (interval, timeout) = (Duration::from_secs(2), Duration::from_millis(500));
+        assert_eq!(timing("kubelet"), Timing { interval, timeout, rise, fall });
+        // A server that shuts down says so only for some seconds.
+        assert_eq!(timing("apiserver"), Timing::new(Duration::from_secs(1), Duration::from_secs(2)));
+        assert_eq!(timing("network"), Timing::USUAL);
+        assert_eq!(checks.entries.len(), KNOWN.len());
     }
 
     /// Settings, and the mistake in each. FORM, INTERVAL and ROW stand for what several accept.
     const MISTAKES: &str = r#"
 kubelet => "kubelet": FORM
 kubelet=1s => "kubelet=1s": FORM
-kubelet:interval => "kubelet:interval": FORM
 kubelet:interval=1s,fall => "kubelet:interval=1s,fall": FORM
 bogus:interval=1s => "bogus": no such check; takes okd_router_1936, kubelet,
 http:x:interval=1s => "http:x": no such check; takes okd_router_1936, kubelet,
 kubelet:period=1s => kubelet:period: no such setting; takes interval, timeout, rise, fall, url
-kubelet:interval=0s => kubelet:interval=0s: INTERVAL
 kubelet:interval=99ms => kubelet:interval=99ms: INTERVAL
 kubelet:interval=61m => kubelet:interval=61m: INTERVAL
 kubelet:interval=5 => kubelet:interval=5: has no unit: write 5s; takes a duration from 100ms to 1h
-kubelet:interval= => kubelet:interval=: INTERVAL
 kubelet:timeout=6m => kubelet:timeout=6m: takes a duration from 10ms to 5m, with its unit: ms, s, m or h
 kubelet:fall=0 => kubelet:fall=0: ROW
 kubelet:rise=101 => kubelet:rise=101: ROW
-kubelet:rise=-1 => kubelet:rise=-1: ROW
 kubelet:rise=1,rise=2 => kubelet:rise is set twice
 kubelet:url=https://a/ => kubelet:url=https://a/: takes a URL like http://127.0.0.1:10248/healthz, or https:// with an address of this node
 kube_proxy:url=https://a/ => kube_proxy:url=https://a/: takes a plain http:// URL: no TLS is spoken to a check's own node
-network:gateways=answer => network:gateways=answer: takes neighbour or off
 kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
 "#;
 
@@ -166,25 +184,18 @@ kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
                 .replace("FORM", FORM)
                 .replace("INTERVAL", "takes a duration from 100ms to 1h, with its unit: ms, s, m or h")
                 .replace("ROW", "takes a whole number from 1 to 100");
-            let found = parse(&[text]).unwrap_err().join("; ");
+            let found = parse(&[text]).err().unwrap().join("; ");
             assert!(found.starts_with(&mistake), "{found}");
         }
-        assert_eq!(parse(&[""]).unwrap_err(), [format!("\"\": {FORM}")]);
+        let all = parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).err().unwrap();
+        assert_eq!(all.len(), 4, "{all:?}");
     }
 
     #[test]
-    fn names_and_keys_are_unique() {
-        for (n, definition) in KNOWN.iter().enumerate() {
-            let name = definition.name;
-            assert!(KNOWN[..n].iter().all(|other| other.name != name), "{name}");
-            let keys: Vec<_> = OF_ALL.iter().chain(definition.options).map(|key| key.name()).collect();
-            assert!((1..keys.len()).all(|n| !keys[..n].contains(&keys[n])), "{name}: {keys:?}");
+    fn paths_begin_at_the_hosts_root() {
+        assert_eq!(paths("/:/var"), Ok(vec!["/".into(), "/var".into()]));
+        for bad in ["", ":", "var", "/:", "/a::/b", "/a:".repeat(65).trim_end_matches(':')] {
+            assert!(paths(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn all_mistakes_are_named_at_once() {
-        let bad = parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).unwrap_err();
-        assert_eq!(bad.len(), 4, "{bad:?}");
     }
 }

@@ -29,7 +29,7 @@ condition types | - | , | - | <key><status> | DiskPressure # Mine=False,X=Unknow
 namespace/name | - | , | 16 a/b% | <label>/<label> | a/b # 123/7 # ingress/router,ingress/other | router # a/b/c # A/b # a/ # a/-b
 <name>=<url>, e.g. nginx | - | ; | - | <check>=http://<host>(:<port>)?(/[^; #]*)? | nginx=http://127.0.0.1:10254/healthz # a.B_c-1=http://[::1]/?a=b,c # a=http://x;b=http://y.z:80/ | nginx # =http://x/ # a=https://x/ # a b=http://x/ # a=http://x:0/ # a=http://x:70000/ # a=ftp://x
 <name>=<host>:<port>, e.g. db | - | ; | - | <check>=<host>:<port> | db=127.0.0.1:5432 # mq=[::1]:1;x=db.example:65535 | db # db=127.0.0.1 # db=x:0 # db=x:65536 # =x:1 # a/b=x:1
-<check>:<key> | - | ; | - | <checks> | kubelet:interval=100ms,timeout=5m,rise=1,fall=100 # apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness;network:rise=3 # disk_pressure:paths=/:/data,limits=/var/lib/kubelet=5%/0.5%:/data=1Gi # container_runtime:socket=unix:///run/crio/crio.sock;filesystem_ro:paths=/ # kube_proxy:deployed=yes,url=http://127.0.0.1:10256/healthz # network:name=a.example,nameservers=off,gateways=neighbour,families=both # kubelet:url=https://127.0.0.1:10250/healthz,ca=/etc/ca.crt # okd_router_1936:url=http://127.0.0.1:1936/healthz/ready | kubelet # bogus:interval=1s # kubelet:interval=99ms # kubelet:timeout=6m # kubelet:fall=0 # kubelet:period=1s # kube_proxy:deployed=no # network:gateways=answer # apiserver:url=http://x # filesystem_ro:paths=data # http:nowhere:rise=0
+<check>:<key> | - | ; | - | <checks> | kubelet:interval=100ms,timeout=5m,rise=1,fall=100 # apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness;network:rise=3 # disk_pressure:paths=/:/data,limits=/var/lib/kubelet=5%/0.5%:/data=1Gi # container_runtime:socket=unix:///run/crio/crio.sock;filesystem_ro:paths=/ # kube_proxy:deployed=yes,url=http://127.0.0.1:10256/healthz # network:name=a.example,nameservers=off,gateways=neighbour # kubelet:url=https://127.0.0.1:10250/healthz,ca=/etc/ca.crt # okd_router_1936:url=http://127.0.0.1:1936/healthz/ready | kubelet # bogus:interval=1s # kubelet:interval=99ms # kubelet:timeout=6m # kubelet:fall=0 # kubelet:period=1s # kube_proxy:deployed=no # network:gateways=answer # apiserver:url=http://x # filesystem_ro:paths=data # http:nowhere:rise=0
 all, none or a list of checks | all|none | , | - | (<names>|(http|tcp):<check>) | all # none # kubelet,network | node_ready # kubelet,bogus
 a list of node_ready | - | , | - | (<names>|(http|tcp):<check>|service:<label>/<label>) | node_ready # kubelet,network | ready # node_ready;kubelet
 a list of okd_router_1936 | - | , | - | (<names>|(http|tcp):<check>) | kubelet # network,disk_pressure | node_ready # kubelet,bogus
@@ -155,10 +155,7 @@ fn check_settings() -> String {
         ("container_runtime", "socket=(unix://)?<path>"),
         ("filesystem_ro", "paths=<paths>"),
         ("disk_pressure", "paths=<paths>|limits=<limit>(:<limit>)*"),
-        (
-            "network",
-            r"name=(\.|<domain>)|nameservers=(any|off)|gateways=(neighbour|off)|families=(auto|both|ipv4|ipv6)",
-        ),
+        ("network", r"name=(\.|<domain>)|nameservers=(any|off)|gateways=(neighbour|off)"),
         ("http:<check>", "header=[A-Za-z][-A-Za-z0-9]*:[^,;]*"),
         ("tcp:<check>", "rise=1"),
     ];

@@ -1,7 +1,7 @@
 //! docs/checks.md documents every check: a row and a section with its settings.
 
 use super::pages::read;
-use nodegate_local_checks::KNOWN;
+use nodegate_local_checks::{HostRoot, KNOWN, LocalChecks};
 use nodegate_readiness::Catalog;
 
 /// Returns the text from the heading of this check to the next heading.
@@ -27,10 +27,13 @@ fn every_check_has_a_row_and_a_section() {
 #[test]
 fn every_setting_of_a_check_is_in_its_section() {
     let docs = read("docs/checks.md");
-    for known in KNOWN {
-        for key in known.options.iter().map(|key| key.name()) {
-            let section = section(&docs, known.name);
-            assert!(section.contains(&format!("`{key}=`")), "docs/checks.md: {} has no {key}=", known.name);
+    for name in KNOWN.iter().map(|known| known.name) {
+        let mut mistakes = Vec::new();
+        LocalChecks::new(&[format!("{name}:none=1")], &[], &HostRoot::default(), &mut mistakes);
+        let (_, keys) = mistakes[0].split_once("takes interval, timeout, rise, fall").unwrap();
+        for key in keys.split(", ").filter(|key| !key.is_empty()) {
+            let is_there = section(&docs, name).contains(&format!("`{key}=`"));
+            assert!(is_there, "docs/checks.md: {name} has no {key}=");
         }
     }
 }

@@ -62,7 +62,7 @@ fn bad_credentials_are_an_error_of_one_line() {
         (json!({}), ", user \"sim\": the API server gets no credentials; give it a token, "),
         (
             failing,
-            "credential plugin /bin/false: it failed with exit status 1, and printed no error; run it by hand",
+            "credential plugin /bin/false: it failed (exit status: 1), and printed no error; run it by hand",
         ),
     ] {
         let said = with(&lab, &user);

@@ -1,51 +1,67 @@
 //! The checks that the operator defines, `http:<name>` (a URL answers 2xx) and `tcp:<name>` (an address accepts
 //! connections), and `okd_router_1936`.
 
-use crate::check::{Check, Definition, KnownNode, Run, Timing};
-use crate::http_get::{HEADER, Header, get, status_reason};
-use crate::options::{AnyKey, Options};
-use crate::url::{HostPort, URL, http_url};
-use http::Uri;
-use nodegate_kube_follow::Peer;
-use nodegate_readiness::Outcome;
+use crate::check::{Check, Context, KnownNode, Run};
+use crate::http_get::{get_reason, io_reason, status_reason};
+use crate::url::{host_and_port, http_url};
+use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Uri};
+use nodegate_kube_follow::{Peer, get, resolve};
+use nodegate_readiness::{Outcome, Reason};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::net::TcpStream;
 
 /// The maximum length of a name. It is a label of metrics, and up to 32 names go into a query.
 const MAX_NAME: usize = 63;
 
-/// The `OpenShift` router on this node, by its `STATS_PORT`, which host networking makes the host's.
-pub(crate) const OKD_ROUTER_1936: Definition = Definition {
-    name: "okd_router_1936",
-    options: &[&URL],
-    timing: Timing::USUAL,
-    new: |context| {
-        let usual = || Uri::from_static("http://127.0.0.1:1936/healthz/ready");
-        Arc::new(Target::Http(context.options.get(&URL).unwrap_or_else(usual), None))
-    },
-};
+/// Creates the check of the `OpenShift` router on this node, by its `STATS_PORT`, which host networking makes the
+/// host's.
+pub(crate) fn okd_router_1936(context: &mut Context<'_>) -> Arc<dyn Check> {
+    let usual = || Uri::from_static("http://127.0.0.1:1936/healthz/ready");
+    Arc::new(Target::Http(context.settings.take("url", http_url).unwrap_or_else(usual), None))
+}
+
+/// A request header in an operator's setting: `Host: app.example`. It replaces the usual one of that name.
+type Header = (HeaderName, HeaderValue);
+
+fn header(text: &str) -> Result<Header, &'static str> {
+    let parse = || {
+        let (name, value) = text.split_once(':')?;
+        Some((name.trim().parse().ok()?, value.trim().parse().ok()?))
+    };
+    parse().ok_or("takes a request header like Host: app.example")
+}
 
 /// A check of a URL or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     /// Passes if the answer is 2xx. The body is not read, so a slow or endless one does no harm.
     Http(Uri, Option<Header>),
-    /// Passes if a connection opens. It is closed at once, without a byte.
-    Tcp(HostPort),
+    /// Passes if a connection to the port of the host opens. It is closed at once, without a byte.
+    Tcp(String, u16),
 }
 
 impl Check for Target {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             match self {
-                Self::Tcp(to) => to.connect().await.err().into(),
+                Self::Tcp(host, port) => connect(host, *port).await.err().into(),
                 Self::Http(url, header) => match get(url, Peer::Plain, header.clone(), 0).await {
                     Ok(reply) if reply.status().is_success() => Outcome::Pass,
                     Ok(reply) => Outcome::Fail(status_reason(reply.status())),
-                    Err(error) => Outcome::Fail(error.reason),
+                    Err(error) => Outcome::Fail(get_reason(error)),
                 },
             }
         })
     }
+}
+
+async fn connect(host: &str, port: u16) -> Result<TcpStream, Reason> {
+    let unresolved = |why| Reason::new("NameNotResolved").detail(format_args!("{host} ({why})"));
+    let found = resolve(host).await.map_err(unresolved)?;
+    let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+    TcpStream::connect(addresses.as_slice()).await.map_err(|error| io_reason(&error))
 }
 
 /// A check that the operator defines.
@@ -65,7 +81,12 @@ impl OwnCheck {
 
     /// Parses `<name>=<host>:<port>`, named `tcp:<name>` in requests. The error says what is accepted.
     pub fn tcp(text: &str) -> Result<Self, String> {
-        let target = |address: &str| address.parse().map(Target::Tcp);
+        let target = |address: &str| {
+            let authority = address.parse::<Authority>().ok();
+            let parts = authority.as_ref().and_then(|authority| host_and_port(authority, None));
+            let (host, port) = parts.ok_or("takes a host and a port")?;
+            Ok(Target::Tcp(host.to_owned(), port))
+        };
         Self::parse("tcp", text, "<name>=<host>:<port>, e.g. db=127.0.0.1:5432", target)
     }
 
@@ -87,16 +108,11 @@ impl OwnCheck {
         Ok(Self { name: format!("{kind}:{name}"), target })
     }
 
-    /// Returns its keys besides its timing.
-    pub(crate) fn keys(&self) -> &'static [&'static dyn AnyKey] {
-        if matches!(self.target, Target::Http(..)) { &[&HEADER] } else { &[] }
-    }
-
-    /// Returns the check with these settings.
-    pub(crate) fn check(&self, options: &Options) -> Arc<dyn Check> {
+    /// Returns the check with its settings.
+    pub(crate) fn check(&self, context: &mut Context<'_>) -> Arc<dyn Check> {
         let mut check = self.target.clone();
-        if let Target::Http(_, header) = &mut check {
-            *header = options.get(&HEADER);
+        if let Target::Http(_, of_check) = &mut check {
+            *of_check = context.settings.take("header", header);
         }
         Arc::new(check)
     }

@@ -1,14 +1,14 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
-use crate::check::{Check, Definition, KnownNode, Run, Timing};
+use crate::check::{Check, Context, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
-use crate::http_get::{LocalPort, get, status_reason};
-use crate::options::{Key, paths};
-use crate::url::{HostPort, http_url};
+use crate::http_get::{LocalPort, get_reason, status_reason};
+use crate::settings::paths;
+use crate::url::{host_and_port, http_url};
 use http::uri::Scheme;
 use http::{StatusCode, Uri};
-use nodegate_kube_follow::Peer;
+use nodegate_kube_follow::{Peer, get};
 use nodegate_readiness::{Outcome, Reason};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,30 +18,28 @@ use std::sync::Arc;
 const SELF_SIGNED: &str = "/var/lib/kubelet/pki/kubelet.crt";
 /// The most bytes read of certificates, many times the size of one.
 const MAX_CERTIFICATES: u64 = 64 * 1024;
+/// The kubelet's default `healthzPort`. Its `healthzBindAddress` is 127.0.0.1 by default; k3s and RKE2 set `::1` on an
+/// IPv6 node, and others set the node's own address.
+const HEALTHZ_PORT: u16 = 10248;
 
-const URL: Key<KubeletUrl> = Key { name: "url", parse: |text| url(text).map_err(str::to_owned) };
-/// Files of the host with certificates that are trusted beside the cluster's CA.
-const CA: Key<Vec<PathBuf>> = Key { name: "ca", parse: paths };
-
-/// The definition of the check, with the kubelet's default `healthzPort`. Its `healthzBindAddress` is 127.0.0.1
-/// by default; k3s and RKE2 set `::1` on an IPv6 node, and others set the node's own address.
-pub(crate) const DEFINITION: Definition = Definition {
-    name: "kubelet",
-    options: &[&URL, &CA],
-    timing: Timing::USUAL,
-    new: |context| {
-        Arc::new(Kubelet {
-            url: context.options.get(&URL),
-            host: context.host.clone(),
-            ca: context.options.get(&CA).unwrap_or_else(|| vec![SELF_SIGNED.into()]),
-            thread: DedicatedThread::new("kubelet"),
-        })
-    },
-};
+/// Creates the check.
+pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
+    let (url, address) = context.settings.take("url", url).unzip();
+    Arc::new(Kubelet {
+        port: LocalPort(url, HEALTHZ_PORT),
+        address: address.flatten(),
+        host: context.host.clone(),
+        ca: context.settings.take("ca", paths).unwrap_or_else(|| vec![SELF_SIGNED.into()]),
+        thread: DedicatedThread::new("kubelet"),
+    })
+}
 
 struct Kubelet {
-    url: Option<KubeletUrl>,
+    port: LocalPort,
+    /// The address of the kubelet's API, if that is asked.
+    address: Option<IpAddr>,
     host: HostRoot,
+    /// Files of the host with certificates that are trusted beside the cluster's CA.
     ca: Vec<PathBuf>,
     thread: DedicatedThread,
 }
@@ -57,8 +55,8 @@ fn url(text: &str) -> Result<KubeletUrl, &'static str> {
     if uri.scheme() != Some(&Scheme::HTTPS) {
         return http_url(text).map(|uri| (uri, None));
     }
-    let to = HostPort::of(uri.authority().ok_or(TAKES)?, Some(443))?;
-    let address = to.host.parse().map_err(|_| TAKES)?;
+    let host = uri.authority().and_then(|authority| host_and_port(authority, Some(443)));
+    let address = host.and_then(|(host, _)| host.parse().ok()).ok_or(TAKES)?;
     Ok((uri, Some(address)))
 }
 
@@ -70,12 +68,8 @@ impl Check for Kubelet {
 
 impl Kubelet {
     async fn status(&self, node: &KnownNode) -> Result<StatusCode, Reason> {
-        let (url, address) = match &self.url {
-            Some((url, Some(address))) => (url, *address),
-            other => {
-                let port = LocalPort(other.as_ref().map(|(url, _)| url.clone()), 10248);
-                return Ok(port.get(node, 0).await?.status());
-            }
+        let (Some(url), Some(address)) = (&self.port.0, self.address) else {
+            return self.port.get(node, 0).await.map(|reply| reply.status()).map_err(get_reason);
         };
         let (host, ca) = (self.host.clone(), self.ca.clone());
         // Without any that the agent can read, the cluster's CA alone counts.
@@ -83,7 +77,7 @@ impl Kubelet {
             move || ca.iter().filter_map(|file| host.read(file, MAX_CERTIFICATES).ok()).flatten().collect();
         let trusted: Vec<u8> = self.thread.run(read).await?;
         let peer = Peer::Kubelet { address, name: &node.name, trusted: &trusted };
-        Ok(get(url, peer, None, 0).await?.status())
+        get(url, peer, None, 0).await.map(|reply| reply.status()).map_err(get_reason)
     }
 }
 

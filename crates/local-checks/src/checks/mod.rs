@@ -1,24 +1,25 @@
 //! The checks, one in each file, and the list of them.
 
-pub(crate) mod apiserver;
+mod apiserver;
 pub(crate) mod container_runtime;
 pub(crate) mod custom;
-pub(crate) mod disk_pressure;
-pub(crate) mod filesystem_ro;
+mod disk_pressure;
+mod filesystem_ro;
 pub(crate) mod kube_proxy;
-pub(crate) mod kubelet;
+mod kubelet;
 pub(crate) mod network;
 
 use crate::check::Definition;
+use crate::settings::Timing;
 
 /// The checks that exist, in the order of lists for people. A new one is a line here.
 pub static KNOWN: &[Definition] = &[
-    custom::OKD_ROUTER_1936,
-    kubelet::DEFINITION,
-    apiserver::DEFINITION,
-    kube_proxy::DEFINITION,
-    container_runtime::DEFINITION,
-    filesystem_ro::DEFINITION,
-    disk_pressure::DEFINITION,
-    network::DEFINITION,
+    Definition { name: "okd_router_1936", timing: Timing::USUAL, new: custom::okd_router_1936 },
+    Definition { name: "kubelet", timing: Timing::USUAL, new: kubelet::new },
+    Definition { name: "apiserver", timing: apiserver::TIMING, new: apiserver::new },
+    Definition { name: "kube_proxy", timing: Timing::USUAL, new: kube_proxy::new },
+    Definition { name: "container_runtime", timing: Timing::USUAL, new: container_runtime::new },
+    Definition { name: "filesystem_ro", timing: Timing::USUAL, new: filesystem_ro::new },
+    Definition { name: "disk_pressure", timing: Timing::USUAL, new: disk_pressure::new },
+    Definition { name: "network", timing: Timing::USUAL, new: network::new },
 ];

@@ -1,7 +1,7 @@
 //! Tests of container runtimes, and of other servers behind a runtime's socket. A real containerd is in
 //! `tests/real`.
 
-use crate::support::{World, checks, fail};
+use crate::support::{checks, fail, first_outcome};
 use bytes::Bytes;
 use h2::server::{SendResponse, handshake};
 use http::{HeaderMap, Response};
@@ -15,7 +15,6 @@ use std::os::unix::net as blocking;
 use std::path::Path;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::Handle;
 
 /// `RuntimeReady` and `NetworkReady` as containerd writes them, in a frame.
 const READY: &[u8] =
@@ -61,10 +60,8 @@ fn speaks(path: &Path, act: Act) {
 
 /// Returns the outcome of the check on a host with these files and settings.
 async fn on(host: &TempDir, settings: &str) -> Outcome {
-    let checks = checks(&format!("container_runtime:{settings}"), &HostRoot::new(host.path()).unwrap());
-    let world = World::start(&checks, &Handle::current(), &[]);
-    world.activate("container_runtime").await;
-    world.outcome("container_runtime").unwrap()
+    let setting = format!("container_runtime:{settings}");
+    first_outcome("container_runtime", &checks(&setting, &[], &HostRoot::new(host.path()).unwrap())).await
 }
 
 /// Returns the outcome of the check with a server that handles each call with `act`.
@@ -139,6 +136,7 @@ async fn sockets_are_found_where_the_runtimes_have_them() {
         assert_eq!(on(&host, "timeout=30s").await, Outcome::Pass, "{place}");
     }
     let host = tempfile::tempdir().unwrap();
+    assert_eq!(on(&host, "timeout=30s").await, fail("NoSocket: at none of the usual paths"));
     speaks(&host.path().join("run/crio/crio.sock"), |call| grpc(call, READY, "0"));
     fs::create_dir(host.path().join("var")).unwrap();
     symlink("/run", host.path().join("var/run")).unwrap();

@@ -1,68 +1,40 @@
 //! Tests of a kube-proxy that starts, hangs and ends.
 
-use crate::support::{World, checks, fail, log_of};
+use crate::support::{World, checks, fail, log_of, text};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::Outcome;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
-const HEALTHY: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-01T00:00:00Z","healthy":true}}}"#;
+const HEALTHY: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
+    {\"nodeEligible\":true,\"healthy\":true,\"status\":{\"IPv4\":{\"healthy\":true}}}";
 
-fn answer(status: &str, body: &str) -> String {
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-/// A server on kube-proxy's port. After its end the port refuses connections.
-struct Port {
-    address: SocketAddr,
-    closing: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl Port {
-    fn open(address: SocketAddr, answers: bool) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
-        let address = listener.local_addr().unwrap();
-        let closing = Arc::new(AtomicBool::new(false));
-        let closed = Arc::clone(&closing);
-        let thread = std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                if closed.load(Ordering::SeqCst) {
-                    return;
-                }
-                if answers {
-                    drop(stream.read(&mut [0; 1024]));
-                    drop(stream.write_all(answer("200 OK", HEALTHY).as_bytes()));
-                } else {
-                    // It reads until the client gives up.
-                    drop(std::io::copy(&mut stream, &mut std::io::sink()));
-                }
+/// Starts a server on kube-proxy's port, which answers or hangs. The port of one that is aborted refuses connections.
+async fn open(address: SocketAddr, answers: bool) -> JoinHandle<()> {
+    let listener = TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let mut hanging = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            if answers {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(HEALTHY.as_bytes()).await;
+            } else {
+                hanging.push(stream);
             }
-        });
-        Self { address, closing, thread }
-    }
-
-    fn close(self) {
-        self.closing.store(true, Ordering::SeqCst);
-        drop(std::net::TcpStream::connect(self.address));
-        self.thread.join().unwrap();
-    }
+        }
+    })
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+async fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
 }
 
 fn watching(address: SocketAddr, timeout: &str) -> World {
     let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
-    World::start(&checks(&setting, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
+    World::start(&checks(&setting, &[], &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
 async fn some_runs_of(world: &World) {
@@ -84,33 +56,29 @@ fn never_there() -> Outcome {
 #[tokio::test]
 async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed() {
     let (log, _guard) = log_of();
-    let address = free_address();
+    let address = free_address().await;
     let world = watching(address, "30s");
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
     some_runs_of(&world).await;
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
-    assert_eq!(log.lines_with("not deployed"), 1, "one warning, not one a run");
+    assert_eq!(text(&log).matches("not deployed").count(), 1, "one warning, not one a run");
 
-    let running = Port::open(address, true);
+    let running = open(address, true).await;
     some_runs_of(&world).await;
     assert_eq!(world.outcome("kube_proxy"), Some(Outcome::Pass));
-    running.close();
+    running.abort();
     world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
-    let again = Port::open(address, true);
-    world.until("it is back", |world| world.outcome("kube_proxy") == Some(Outcome::Pass)).await;
-    again.close();
-    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
-    assert_eq!(log.lines_with("not deployed"), 1);
+    assert_eq!(text(&log).matches("not deployed").count(), 1);
 }
 
 #[tokio::test]
 async fn one_that_only_ever_hung_was_there_too() {
-    let address = free_address();
-    let silent = Port::open(address, false);
+    let address = free_address().await;
+    let silent = open(address, false).await;
     let world = watching(address, "100ms");
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
-    silent.close();
+    silent.abort();
     world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
 }

@@ -1,22 +1,15 @@
 //! Scripted checks, and a board with their results.
 
-use http::Uri;
-use nodegate_local_checks::{Check, CheckSettings, HostRoot, KnownNode, LocalChecks, Run, Runner, Timing};
+use nodegate_local_checks::{Check, HostRoot, KnownNode, LocalChecks, OwnCheck, Run, Runner, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::TIMEOUT;
-use nodegate_testbed::stub::StubServer;
-use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt;
-
-/// Returns the health URL of a server.
-pub(crate) fn healthz(server: &StubServer) -> Uri {
-    server.url("/healthz").parse().unwrap()
-}
 
 /// A check made of a closure that returns the outcome of the n-th run.
 pub(crate) struct Scripted<F> {
@@ -83,50 +76,44 @@ impl World {
     }
 }
 
-/// Returns the outcome of the check of this name with `url`, through all layers from its settings to the
-/// board.
-pub(crate) async fn check(name: &str, url: &Uri, timeout: &str) -> Outcome {
-    let checks = checks(&format!("{name}:url={url},timeout={timeout}"), &HostRoot::default());
-    let world = World::start(&checks, &Handle::current(), &[]);
+/// Returns the checks of the registry and those of an operator, with a setting.
+pub(crate) fn checks(setting: &str, own: &[OwnCheck], host: &HostRoot) -> LocalChecks {
+    let mut mistakes = Vec::new();
+    let checks = LocalChecks::new(&[setting], own, host, &mut mistakes);
+    assert_eq!(mistakes, [""; 0]);
+    checks
+}
+
+/// Returns the outcome of a check, through all layers from its setting to the board. `http:mine` and `tcp:mine` are the
+/// operator's for this target; it is the URL of another check.
+pub(crate) async fn outcome(name: &str, target: &str, settings: &str) -> Outcome {
+    let own = match name {
+        "http:mine" => vec![OwnCheck::http(&format!("mine={target}")).unwrap()],
+        "tcp:mine" => vec![OwnCheck::tcp(&format!("mine={target}")).unwrap()],
+        _ => Vec::new(),
+    };
+    let url = if own.is_empty() { format!("url={target},") } else { String::new() };
+    first_outcome(name, &checks(&format!("{name}:{url}{settings}"), &own, &HostRoot::default())).await
+}
+
+/// Returns the first outcome of one of these checks.
+pub(crate) async fn first_outcome(name: &str, checks: &LocalChecks) -> Outcome {
+    let world = World::start(checks, &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
 }
 
-/// Returns the checks of the registry with a setting.
-pub(crate) fn checks(setting: &str, host: &HostRoot) -> LocalChecks {
-    LocalChecks::new(&CheckSettings::parse(&[setting], &[]).unwrap(), &[], host)
-}
-
-/// The log of this thread.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-/// Starts to collect the log; it ends when the returned value is dropped.
-pub(crate) fn log_of() -> (Log, DefaultGuard) {
-    let log = Log::default();
-    let writer = log.clone();
+/// Starts to collect the log of this thread in a file; it ends when the guard is dropped.
+pub(crate) fn log_of() -> (NamedTempFile, DefaultGuard) {
+    let log = NamedTempFile::new().unwrap();
+    let file = log.as_file().try_clone().unwrap();
     let format = tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false);
-    (log, format.with_writer(move || writer.clone()).set_default())
+    (log, format.with_writer(move || file.try_clone().unwrap()).set_default())
 }
 
-impl Log {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    pub(crate) fn lines_with(&self, needle: &str) -> usize {
-        self.text().lines().filter(|line| line.contains(needle)).count()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Returns the collected log.
+pub(crate) fn text(log: &NamedTempFile) -> String {
+    std::fs::read_to_string(log.path()).unwrap()
 }
 
 pub(crate) fn every(interval_ms: u64, timeout_ms: u64) -> Timing {

@@ -4,8 +4,7 @@
 // the connection without a task, so that an abandoned call leaves nothing behind. No gRPC library works that
 // way.
 
-use crate::http_get::status_reason;
-use crate::url::io_reason;
+use crate::http_get::{io_reason, status_reason};
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};
@@ -28,9 +27,7 @@ const MAX_HEADERS: u32 = 16 * 1024;
 /// The frame of the request: a flag, the length of the message, and the message, which has no field.
 const REQUEST: &[u8] = &[0; 5];
 
-/// The gRPC status codes that matter to the check: <https://grpc.io/docs/guides/status-codes/>.
-const OK: u16 = 0;
-const UNIMPLEMENTED: u16 = 12;
+/// The names of the gRPC status codes, from 0: <https://grpc.io/docs/guides/status-codes/>.
 const CODES: &str = "OK Cancelled Unknown InvalidArgument DeadlineExceeded NotFound AlreadyExists \
     PermissionDenied ResourceExhausted FailedPrecondition Aborted OutOfRange Unimplemented Internal Unavailable \
     DataLoss Unauthenticated";
@@ -38,19 +35,19 @@ const CODES: &str = "OK Cancelled Unknown InvalidArgument DeadlineExceeded NotFo
 // The messages of k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, without fields that are not used.
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StatusResponse {
+pub(crate) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<RuntimeStatus>,
+    pub(crate) status: Option<RuntimeStatus>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RuntimeStatus {
+pub(crate) struct RuntimeStatus {
     #[prost(message, repeated, tag = "1")]
     pub(super) conditions: Vec<RuntimeCondition>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RuntimeCondition {
+pub(crate) struct RuntimeCondition {
     /// `RuntimeReady`, `NetworkReady`, or one of the runtime's own.
     #[prost(string, tag = "1")]
     pub(super) r#type: String,
@@ -64,7 +61,7 @@ pub(super) struct RuntimeCondition {
 
 /// The reason why a call failed.
 #[derive(Debug)]
-pub(super) struct CallError(pub(super) Reason);
+pub(crate) struct CallError(pub(crate) Reason);
 
 /// The code of a gRPC server without this service.
 pub(super) const NOT_CRI: &str = "NotCRIv1";
@@ -119,18 +116,17 @@ async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
         body.flow_control().release_capacity(data.len())?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    outcome(&trailers).or_else(|| outcome(&head.headers)).ok_or_else(|| malformed(()))??;
+    outcome(&trailers).ok_or_else(|| malformed(()))??;
     Ok(read.freeze())
 }
 
 /// Returns the gRPC outcome of the call, if these headers have it.
 fn outcome(headers: &HeaderMap) -> Option<Result<(), CallError>> {
-    let code = headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok());
-    Some(match code {
-        Some(OK) => Ok(()),
-        Some(UNIMPLEMENTED) => Err(CallError(Reason::new(NOT_CRI))),
-        Some(code) => {
-            let name = CODES.split(' ').nth(usize::from(code)).unwrap_or("code out of range");
+    let code = headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse::<u16>().ok());
+    Some(match code.map(|code| CODES.split(' ').nth(code.into()).unwrap_or("code out of range")) {
+        Some("OK") => Ok(()),
+        Some("Unimplemented") => Err(CallError(Reason::new(NOT_CRI))),
+        Some(name) => {
             let message = headers.get("grpc-message").map_or(&b""[..], |message| message.as_bytes());
             let message = percent_encoding::percent_decode(message).decode_utf8_lossy();
             Err(CallError(Reason::new("gRPC").status(name).name(&message)))
@@ -140,7 +136,7 @@ fn outcome(headers: &HeaderMap) -> Option<Result<(), CallError>> {
 }
 
 /// Returns the message of a single frame that is not compressed. The request offers no compression.
-pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
+pub(crate) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
     let flag = frame.try_get_u8().map_err(malformed)?;
     let length = frame.try_get_u32().map_err(malformed)?;
     if flag != 0 || usize::try_from(length).ok() != Some(frame.len()) {

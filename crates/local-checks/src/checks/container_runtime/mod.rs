@@ -1,14 +1,13 @@
 //! `container_runtime`: the container runtime of this node answers, and says that it and its network are
 //! ready.
 
-mod cri;
+pub(crate) mod cri;
 
 use self::cri::{NOT_CRI, RuntimeStatus};
-use crate::check::{Check, Definition, KnownNode, Run, Timing};
+use crate::check::{Check, Context, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
-use crate::host_root::{HostRoot, by_descriptor};
-use crate::options::Key;
-use crate::url::io_reason;
+use crate::host_root::{HostRoot, by_descriptor, is_absence};
+use crate::http_get::io_reason;
 use nodegate_readiness::{Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,27 +32,23 @@ const USUAL: [&str; 8] = [
 /// features.
 const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
-const SOCKET: Key<PathBuf> = Key { name: "socket", parse: socket };
+/// Creates the check.
+pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
+    let set = context.settings.take("socket", socket).map(|path| vec![path]);
+    Arc::new(ContainerRuntime {
+        host: context.host.clone(),
+        // On some hosts, /var/run is no link to /run.
+        paths: set.unwrap_or_else(|| {
+            USUAL.iter().flat_map(|path| [PathBuf::from(path), format!("/var{path}").into()]).collect()
+        }),
+        thread: DedicatedThread::new("cri_socket"),
+    })
+}
 
-pub(crate) const DEFINITION: Definition = Definition {
-    name: "container_runtime",
-    options: &[&SOCKET],
-    timing: Timing::USUAL,
-    new: |context| {
-        let set = context.options.get(&SOCKET).map(|path| vec![path]);
-        Arc::new(ContainerRuntime {
-            host: context.host.clone(),
-            paths: set.unwrap_or_else(|| USUAL.iter().map(PathBuf::from).collect()),
-            thread: DedicatedThread::new("cri_socket"),
-        })
-    },
-};
-
-fn socket(text: &str) -> Result<PathBuf, String> {
+fn socket(text: &str) -> Result<PathBuf, &'static str> {
     // crictl and the kubelet write the scheme.
     let path = Path::new(text.strip_prefix("unix://").unwrap_or(text));
-    let takes = || "takes a path of the host, e.g. /run/crio/crio.sock".to_owned();
-    path.is_absolute().then(|| path.to_owned()).ok_or_else(takes)
+    path.is_absolute().then(|| path.to_owned()).ok_or("takes a path of the host, e.g. /run/crio/crio.sock")
 }
 
 struct ContainerRuntime {
@@ -79,7 +74,7 @@ impl ContainerRuntime {
             let at = |reason: Reason| reason.name(&path.display().to_string());
             // The path may exceed the 107 bytes of a socket address, and its links are those of the host.
             let stream = async { UnixStream::connect(by_descriptor(&file?)).await };
-            match cri::status(stream.await.map_err(|error| at(socket_reason(&error)))?).await {
+            match cri::status(stream.await.map_err(|error| at(io_reason(&error)))?).await {
                 Err(error) if error.0.code() == NOT_CRI => not_cri = not_cri.or(Some(at(error.0))),
                 result => return result.map_err(|error| at(error.0)),
             }
@@ -87,7 +82,7 @@ impl ContainerRuntime {
         Err(not_cri.unwrap_or_else(|| {
             Reason::new("NoSocket").name(&match self.paths.as_slice() {
                 [path] => path.display().to_string(),
-                paths => format!("at none of the {} usual paths", paths.len()),
+                _ => "at none of the usual paths".to_owned(),
             })
         }))
     }
@@ -96,75 +91,34 @@ impl ContainerRuntime {
     async fn sockets(&self) -> Result<Vec<(PathBuf, io::Result<OwnedFd>)>, Reason> {
         let (host, paths) = (self.host.clone(), self.paths.clone());
         let look = move || {
-            let found = paths.into_iter().map(|path| (locate(&host, &path), path));
-            let found = found.filter(|(file, _)| !file.as_ref().is_err_and(is_absence));
+            let located = paths.into_iter().map(|path| (host.locate(&path), path));
+            let found = located.filter(|(file, _)| !file.as_ref().is_err_and(is_absence));
             found.map(|(file, path)| (path, file)).collect()
         };
         self.thread.run(look).await
     }
 }
 
-/// Returns the reason of the kernel's error about a socket, without its path.
-fn socket_reason(error: &io::Error) -> Reason {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Reason::new("PermissionDenied"),
-        // The socket existed a moment ago.
-        io::ErrorKind::NotFound => Reason::new("NoSocket"),
-        // The queue of the listener is full, because it hangs and accepts no connections.
-        io::ErrorKind::WouldBlock => Reason::new("NotAccepting"),
-        _ => io_reason(error),
-    }
-}
-
-/// Opens a path; if one below `/run` is missing, tries `/var/run`, which on some hosts is no link to `/run`.
-fn locate(host: &HostRoot, path: &Path) -> io::Result<OwnedFd> {
-    match (host.locate(path), path.strip_prefix("/run")) {
-        (Err(error), Ok(below)) if is_absence(&error) => host.locate(Path::new("/var/run").join(below)),
-        (result, _) => result,
-    }
-}
-
-fn is_absence(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn judge(status: &RuntimeStatus) -> Outcome {
+pub(crate) fn judge(status: &RuntimeStatus) -> Outcome {
     let failing = REQUIRED.iter().filter_map(|required| {
-        match status.conditions.iter().find(|condition| condition.r#type == *required) {
-            None => Some(Reason::new(*required).detail("not reported")),
-            Some(condition) if condition.status => None,
-            Some(condition) if condition.reason.is_empty() && condition.message.is_empty() => {
-                Some(Reason::new(format!("{required}=False")))
-            }
-            Some(condition) => {
-                let words =
-                    [&condition.reason, &condition.message].into_iter().filter(|word| !word.is_empty());
-                Some(words.fold(Reason::new(*required), |reason, word| reason.name(word)))
-            }
+        let Some(condition) = status.conditions.iter().find(|condition| condition.r#type == *required) else {
+            return Some(Reason::new(*required).detail("not reported"));
+        };
+        if condition.status {
+            return None;
         }
+        let words = [&condition.reason, &condition.message].into_iter().filter(|word| !word.is_empty());
+        let reason = words.fold(Reason::new(*required), |reason, word| reason.name(word));
+        let has_words = reason.as_str() != *required;
+        Some(if has_words { reason } else { Reason::new(format!("{required}=False")) })
     });
     Reason::join(failing, "; ").into()
-}
-
-/// The parser of a container runtime's answers, for the fuzz targets.
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing {
-    use super::{cri, judge};
-    use nodegate_readiness::Outcome;
-
-    /// Returns the outcome of one frame.
-    pub fn frame(bytes: &[u8]) -> Outcome {
-        let answer = cri::unframed(bytes).map(|response| response.status.unwrap_or_default());
-        answer.map_or_else(|error| Outcome::Fail(error.0), |status| judge(&status))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::cri::RuntimeCondition;
     use super::*;
-    use crate::check::{Context, DEFAULT_TIMEOUT};
-    use crate::options::Options;
 
     fn status(conditions: &[(&str, bool, &str, &str)]) -> RuntimeStatus {
         let condition = |(kind, status, reason, message): &(&str, bool, &str, &str)| RuntimeCondition {
@@ -189,8 +143,7 @@ mod tests {
         let no_cni = ("NetworkReady", false, "NetworkPluginNotReady", "cni plugin not initialized");
         let without = "NetworkReady: NetworkPluginNotReady: cni plugin not initialized";
         assert_eq!(judge(&status(&[runtime, no_cni])), fail(without));
-        let both = status(&[no_cni, ("RuntimeReady", false, "", "")]);
-        let both = judge(&both);
+        let both = judge(&status(&[no_cni, ("RuntimeReady", false, "", "")]));
         let both = both.reason().unwrap();
         assert_eq!(both.as_str(), format!("RuntimeReady=False; {without}"));
         assert_eq!(both.label(), "RuntimeReady=False");
@@ -198,15 +151,6 @@ mod tests {
             judge(&RuntimeStatus::default()),
             fail("RuntimeReady: not reported; NetworkReady: not reported")
         );
-    }
-
-    #[tokio::test]
-    async fn without_a_socket_the_check_fails() {
-        let empty = tempfile::tempdir().unwrap();
-        let (host, options) = (HostRoot::new(empty.path()).unwrap(), Options::default());
-        let context = Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT };
-        let outcome = (DEFINITION.new)(&context).run(&KnownNode::default()).await;
-        assert_eq!(outcome, fail("NoSocket: at none of the 8 usual paths"));
     }
 
     #[test]

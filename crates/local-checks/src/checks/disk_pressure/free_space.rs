@@ -1,9 +1,9 @@
 //! The free space of a filesystem, and the required minimum, also the operator's own for a path.
 
-use crate::options::MAX_PATHS;
+use crate::settings::MAX_PATHS;
 use rustix::fs::StatVfs;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// The required minimum of one resource, in one of the forms of the kubelet's `evictionHard`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,26 +48,23 @@ pub(super) fn free_space(stat: &StatVfs) -> FreeSpace {
     [(bytes(stat.f_bavail), bytes(stat.f_blocks)), (stat.f_ffree, stat.f_files)]
 }
 
-/// Returns each resource below its limit.
+/// Returns each resource of which less than its minimum is free. What has no count, such as Btrfs' inodes, can't run
+/// out.
 pub(super) fn shortages(space: FreeSpace, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
     let resources = ["bytes", "inodes"].into_iter().zip(space).zip(limits);
-    resources.filter_map(|((kind, (free, total)), minimum)| shortage(kind, free, total, minimum))
-}
-
-/// Returns the shortage, if less than `needs` is free. What has no count, such as Btrfs' inodes, can't
-/// run out.
-fn shortage(kind: &'static str, free: u64, total: u64, minimum: Minimum) -> Option<Shortage> {
-    let needs = minimum.of(total);
-    let text = || match minimum {
-        Minimum::Percent(percent) => {
-            // Rounded down, so that it is never what is needed.
-            let digits = if percent.fract() == 0.0 { 1.0 } else { 100.0 };
-            let free = (real(free) / real(total) * 100.0 * digits).floor() / digits;
-            format!("{free} % of {kind} free, needs {percent} %")
-        }
-        Minimum::Amount(needs) => format!("{} {kind} free, needs {}", short(free), short(needs)),
-    };
-    (total > 0 && free < needs).then(|| Shortage { kind, total, needs, text: text() })
+    resources.filter_map(|((kind, (free, total)), minimum)| {
+        let needs = minimum.of(total);
+        let text = || match minimum {
+            Minimum::Percent(percent) => {
+                // Rounded down, so that it is never what is needed.
+                let digits = if percent.fract() == 0.0 { 1.0 } else { 100.0 };
+                let free = (real(free) / real(total) * 100.0 * digits).floor() / digits;
+                format!("{free} % of {kind} free, needs {percent} %")
+            }
+            Minimum::Amount(needs) => format!("{} {kind} free, needs {}", short(free), short(needs)),
+        };
+        (total > 0 && free < needs).then(|| Shortage { kind, total, needs, text: text() })
+    })
 }
 
 impl Minimum {
@@ -80,31 +77,26 @@ impl Minimum {
     }
 }
 
-impl FromStr for Minimum {
-    type Err = ();
-
-    /// Parses a percentage (`5%`, `0.5%`), or a quantity of Kubernetes (`1Gi`, `500M`, `1e6`).
-    fn from_str(text: &str) -> Result<Self, ()> {
-        if let Some(percent) = text.strip_suffix('%') {
-            return number(percent)
-                .and_then(|set| if set <= 100.0 { Ok(Self::Percent(set)) } else { Err(()) });
-        }
-        let units =
-            [(1000.0_f64, ["k", "M", "G", "T", "P", "E"]), (1024.0, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])];
-        let unit = units.into_iter().find_map(|(base, names)| {
-            let mut named = names.into_iter().zip(1..);
-            named.find_map(|(name, power)| Some((text.strip_suffix(name)?, base.powi(power))))
-        });
-        let (digits, factor) = unit.unwrap_or((text, 1.0));
-        Ok(Self::Amount(whole(number(digits)? * factor)))
+/// Parses a percentage (`5%`, `0.5%`), or a quantity of Kubernetes (`1Gi`, `500M`, `1e6`).
+fn parse_minimum(text: &str) -> Option<Minimum> {
+    if let Some(percent) = text.strip_suffix('%') {
+        return number(percent).filter(|percent| *percent <= 100.0).map(Minimum::Percent);
     }
+    let units =
+        [(1000.0_f64, ["k", "M", "G", "T", "P", "E"]), (1024.0, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])];
+    let unit = units.into_iter().find_map(|(base, names)| {
+        let mut named = names.into_iter().zip(1..);
+        named.find_map(|(name, power)| Some((text.strip_suffix(name)?, base.powi(power))))
+    });
+    let (digits, factor) = unit.unwrap_or((text, 1.0));
+    Some(Minimum::Amount(whole(number(digits)? * factor)))
 }
 
 /// Parses a decimal number that is not negative, with or without an exponent.
-fn number(text: &str) -> Result<f64, ()> {
+fn number(text: &str) -> Option<f64> {
     let allowed = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E');
     let starts = text.starts_with(|first: char| first.is_ascii_digit());
-    text.parse().ok().filter(|_| starts && text.bytes().all(allowed)).ok_or(())
+    text.parse().ok().filter(|_| starts && text.bytes().all(allowed))
 }
 
 /// Rounds to a whole number; the largest if it is larger.
@@ -130,50 +122,54 @@ const TAKES: &str = "takes <path>=<bytes>[/<inodes>], separated by \":\", at mos
                      a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% turns this limit off";
 
 /// Parses limits such as `/var/lib/kubelet=5%/2%:/data=1Gi`: bytes, then inodes unless the default applies.
-pub(super) fn parse_limits(text: &str) -> Result<Vec<(PathBuf, MinimumFree)>, &'static str> {
-    let set: Vec<_> = text.split(':').map(parse_limit).collect::<Option<_>>().ok_or(TAKES)?;
-    let once =
-        |(at, (path, _)): (usize, &(PathBuf, _))| set.iter().skip(at + 1).all(|(other, _)| other != path);
-    if set.len() <= MAX_PATHS && set.iter().enumerate().all(once) { Ok(set) } else { Err(TAKES) }
+pub(super) fn parse_limits(text: &str) -> Result<BTreeMap<PathBuf, MinimumFree>, &'static str> {
+    let limits: BTreeMap<_, _> = text.split(':').map(parse_limit).collect::<Option<_>>().ok_or(TAKES)?;
+    let has_each_once = limits.len() == text.split(':').count();
+    if has_each_once && limits.len() <= MAX_PATHS { Ok(limits) } else { Err(TAKES) }
 }
 
 fn parse_limit(text: &str) -> Option<(PathBuf, MinimumFree)> {
     // The last `=` separates: a path may contain others.
     let (path, limits) = text.rsplit_once('=')?;
     let (bytes, inodes) = match limits.split_once('/') {
-        Some((bytes, inodes)) => (bytes, inodes.parse().ok()?),
+        Some((bytes, inodes)) => (bytes, parse_minimum(inodes)?),
         None => (limits, NODE[1]),
     };
     let path = PathBuf::from(path);
-    path.is_absolute().then_some((path, [bytes.parse().ok()?, inodes]))
+    path.is_absolute().then_some((path, [parse_minimum(bytes)?, inodes]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reasons_for(limits: MinimumFree, bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
-        shortages([bytes, inodes], limits).map(|shortage| shortage.text).collect()
-    }
-
-    fn reasons(bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
-        reasons_for(NODE, bytes, inodes)
-    }
-
     #[test]
-    fn exactly_enough_is_enough_and_what_is_not_counted_does_not_run_out() {
-        assert_eq!(reasons((0, 0), (0, 0)), [""; 0]);
-        assert_eq!(reasons((100, 1000), (50, 1000)), [""; 0]);
-        assert_eq!(reasons((99, 1000), (50, 1000)), ["9 % of bytes free, needs 10 %"]);
-        assert_eq!(reasons((100, 1000), (49, 1000)), ["4 % of inodes free, needs 5 %"]);
-        let both = ["0 % of bytes free, needs 10 %", "0 % of inodes free, needs 5 %"];
-        assert_eq!(reasons((0, 1), (0, 1)), both);
+    fn exactly_enough_is_enough_and_a_shortage_has_the_form_of_its_limit() {
+        let both = |text: &str| [parse_minimum(text).unwrap(); 2];
+        let gi = 1 << 30;
+        for (limits, bytes, inodes, texts) in [
+            // What is not counted does not run out.
+            (NODE, (0, 0), (0, 0), &[][..]),
+            (NODE, (100, 1000), (50, 1000), &[]),
+            (NODE, (99, 1000), (50, 1000), &["9 % of bytes free, needs 10 %"]),
+            (NODE, (100, 1000), (49, 1000), &["4 % of inodes free, needs 5 %"]),
+            (both("0.5%"), (4_999, 1_000_000), (6, 1000), &["0.49 % of bytes free, needs 0.5 %"]),
+            (
+                both("1Gi"),
+                (gi - 1, 100 * gi),
+                (900, 1000),
+                &["1023.9Mi bytes free, needs 1Gi", "900 inodes free, needs 1Gi"],
+            ),
+        ] {
+            let found: Vec<_> = shortages([bytes, inodes], limits).map(|shortage| shortage.text).collect();
+            assert_eq!(found, texts);
+        }
     }
 
     #[test]
     fn limits_have_the_forms_of_the_kubelet() {
         let gi = 1 << 30;
-        let of = |text: &str, total: u64| text.parse::<Minimum>().unwrap().of(total);
+        let of = |text: &str, total: u64| parse_minimum(text).unwrap().of(total);
         for (text, minimum) in [
             ("0%", 0),
             ("5%", 50),
@@ -193,22 +189,8 @@ mod tests {
         }
         for bad in ["", "%", "-7%", "+7%", "101%", "7 %", "7%%", "x", "1gi", "1GiB", "inf", "nan", ".5", "Gi"]
         {
-            assert_eq!(bad.parse::<Minimum>(), Err(()), "{bad}");
+            assert_eq!(parse_minimum(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn a_shortage_is_named_in_the_form_of_its_limit() {
-        let both = |text: &str| [text.parse().unwrap(); 2];
-        let gi = 1 << 30;
-        assert_eq!(
-            reasons_for(both("0.5%"), (4_999, 1_000_000), (6, 1000)),
-            ["0.49 % of bytes free, needs 0.5 %"]
-        );
-        assert_eq!(
-            reasons_for(both("1Gi"), (gi - 1, 100 * gi), (900, 1000)),
-            ["1023.9Mi bytes free, needs 1Gi", "900 inodes free, needs 1Gi"]
-        );
     }
 
     #[test]
@@ -217,25 +199,14 @@ mod tests {
         let kibibyte = [Minimum::Amount(1024), NODE[1]];
         let expected =
             [("/var/lib/kubelet", percent(5.0, 2.0)), ("/a=b", kibibyte), ("/", percent(0.0, 0.0))];
-        assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));
+        assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)).into());
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for bad in [
-            "",
-            "/",
-            "/=",
-            "/=5x",
-            "5%",
-            "=5%",
-            "a=5%",
-            "/=5%/",
-            "/=5%/2%/1%",
-            "/=101%",
-            "/=5%:",
-            "/=5%:/=6%",
-        ] {
+        for bad in
+            ["", "/", "/=5x", "5%", "=5%", "a=5%", "/=5%/", "/=5%/2%/1%", "/=101%", "/=5%:", "/=5%:/=6%"]
+        {
             assert_eq!(parse_limits(bad), Err(TAKES), "{bad}");
         }
         let many: Vec<String> = (0..65).map(|n| format!("/{n}=5%")).collect();

@@ -1,7 +1,7 @@
 //! Recognises a filesystem that no longer accepts writes: in the mount table, and in the counters of ext4.
 
 use crate::host_root::HostRoot;
-use crate::mounts::{Mount, MountTable};
+use crate::mounts::{Mount, MountTable, has};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -31,10 +31,10 @@ pub(super) fn shown_by(mount: &Mount<'_>, table: &MountTable, was_writable: bool
     if mount.is_read_only_by_nature() {
         return None;
     }
-    if mount.has_super_option("emergency_ro") {
+    if has(mount.super_options, "emergency_ro") {
         return Some(ERROR);
     }
-    if mount.has_super_option("shutdown") {
+    if has(mount.super_options, "shutdown") {
         return Some(SHUT_DOWN);
     }
     if !mount.is_filesystem_read_only() {
@@ -42,7 +42,7 @@ pub(super) fn shown_by(mount: &Mount<'_>, table: &MountTable, was_writable: bool
     }
     // A read-only mount sets the flag of that mount, too, and of every mount made from it.
     let of_same = |other: &Mount<'_>| other.device == mount.device;
-    if table.mounts().filter(of_same).any(|other| !other.is_read_only()) {
+    if table.mounts().filter(of_same).any(|other| !has(other.options, "ro")) {
         return Some(TURNED_READ_ONLY);
     }
     was_writable.then_some(REMOUNTED_READ_ONLY)
@@ -58,15 +58,11 @@ const SILENT: Range<(u32, u32)> = (6, 12)..(6, 15);
 /// interrupt.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Returns true if a filesystem has stopped at an error on a kernel that does not show it.
-pub(super) fn has_stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> bool {
-    mount.kind == b"ext4" && stopped_silently(host, mount).unwrap_or(false)
-}
-
-fn stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> Option<bool> {
+/// Returns the fault of a filesystem that has stopped at an error on a kernel that does not show it.
+pub(super) fn shown_by_counters(host: &HostRoot, mount: &Mount<'_>) -> Option<FilesystemFault> {
     let read = |path: &Path| String::from_utf8(host.read(path, MAX_FILE).ok()?).ok();
-    if !SILENT.contains(&kernel(&read(Path::new("/proc/sys/kernel/osrelease"))?)?) {
-        return Some(false);
+    if mount.kind != "ext4" || !SILENT.contains(&kernel(&read(Path::new("/proc/sys/kernel/osrelease"))?)?) {
+        return None;
     }
     // The link has the kernel's own name of the device, such as dm-0 for /dev/mapper/vg-var in the table.
     let (major, minor) = mount.device;
@@ -74,24 +70,19 @@ fn stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> Option<bool> {
     let link = fs::read_link(link).ok()?;
     let name = Path::new(link.file_name()?);
     let of_device = |file: &str| read(&Path::new("/sys/fs/ext4").join(name).join(file));
-    let number = |file: &str| of_device(file)?.trim().parse::<u64>().ok();
-    if number("errors_count")? == 0 || number("last_error_time")? < boot(&read(Path::new("/proc/stat"))?)? {
-        return Some(false);
-    }
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let stat = read(Path::new("/proc/stat"))?;
+    let boot = number(stat.lines().find_map(|line| line.strip_prefix("btime "))?)?;
+    let is_new = number(&of_device("last_error_time")?)? >= boot && number(&of_device("errors_count")?)? > 0;
     // The mount table omits the option if it is the filesystem's own default (tune2fs -e).
     let options = read(&Path::new("/proc/fs/ext4").join(name).join("options"))?;
-    Some(options.lines().any(|option| option == "errors=remount-ro"))
+    (is_new && options.lines().any(|option| option == "errors=remount-ro")).then_some(ERROR)
 }
 
 /// Parses major and minor version of a release such as `6.12.9-amd64`.
 fn kernel(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Returns the time of the boot, in seconds since 1970.
-fn boot(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -131,10 +122,8 @@ mod tests {
             ("43 27 7:0 / /e ro - ext4 /dev/loop0 ro", None),
             ("43 27 7:1 / /e rw - ext4 /dev/loop1 rw", None),
         ] {
-            assert_eq!(
-                faults(&format!("46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n{source}"), false)[0],
-                expected
-            );
+            let table = format!("46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n{source}");
+            assert_eq!(faults(&table, false)[0], expected);
         }
     }
 
@@ -156,20 +145,27 @@ mod tests {
         fs::create_dir_all(root.join("sys/dev/block")).unwrap();
         symlink("../../devices/virtual/block/dm-0", root.join("sys/dev/block/253:0")).unwrap();
         let table = MountTable::of("9 1 253:0 / /var rw - ext4 /dev/mapper/vg-var rw");
-        has_stopped_silently(&HostRoot::new(root).unwrap(), &table.mounts().next().unwrap())
+        shown_by_counters(&HostRoot::new(root).unwrap(), &table.mounts().next().unwrap()).is_some()
     }
 
     #[test]
     fn an_error_since_boot_counts_on_the_kernels_that_show_nothing_else() {
         let options = "rw\nerrors=remount-ro\ncommit=5\n";
-        assert!(stopped("6.12.9-amd64\n", "1\n", "1700000001\n", options));
-        assert!(stopped("6.14.0\n", "3\n", "1700000000\n", options));
-        for release in ["6.11.2\n", "6.15.0-rc1\n", "5.14.0\n", "7.0\n", "6\n", "\n"] {
-            assert!(!stopped(release, "1\n", "1700000001\n", options), "{release}");
+        let after = "1700000001\n";
+        for release in ["6.12.9-amd64\n", "6.14.0\n"] {
+            assert!(stopped(release, "1\n", after, options), "{release}");
         }
-        assert!(!stopped("6.12.9\n", "0\n", "0\n", options));
-        assert!(!stopped("6.12.9\n", "1\n", "1699999999\n", options), "of an earlier boot");
-        assert!(!stopped("6.12.9\n", "1\n", "1700000001\n", "rw\nerrors=continue\n"));
-        assert!(!stopped("6.12.9\n", "x\n", "-1\n", options));
+        for (release, errors, last_error, options) in [
+            ("6.11.2\n", "1\n", after, options),
+            ("6.15.0-rc1\n", "1\n", after, options),
+            ("6\n", "1\n", after, options),
+            ("6.12.9\n", "0\n", after, options),
+            // Of an earlier boot.
+            ("6.12.9\n", "1\n", "1699999999\n", options),
+            ("6.12.9\n", "1\n", after, "rw\nerrors=continue\n"),
+            ("6.12.9\n", "x\n", "-1\n", options),
+        ] {
+            assert!(!stopped(release, errors, last_error, options), "{release} {errors} {last_error}");
+        }
     }
 }

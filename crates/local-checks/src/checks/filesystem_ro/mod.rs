@@ -2,14 +2,15 @@
 
 mod fault;
 
-use self::fault::{ERROR, FilesystemFault, IO, has_stopped_silently, shown_by};
-use crate::check::{Check, Definition, KnownNode, Run, Timing};
+use self::fault::{FilesystemFault, IO, shown_by, shown_by_counters};
+use crate::check::{Check, Context, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
-use crate::options::{Key, paths};
+use crate::settings::paths;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,24 +35,18 @@ const WATCHED: [&str; 13] = [
     "/var/snap",
 ];
 
-const PATHS: Key<Vec<PathBuf>> = Key { name: "paths", parse: paths };
-
-pub(crate) const DEFINITION: Definition = Definition {
-    name: "filesystem_ro",
-    options: &[&PATHS],
-    timing: Timing::USUAL,
-    new: |context| {
-        let set = context.options.get(&PATHS);
-        let watch = Watch {
-            host: context.host.clone(),
-            usual: set.is_none(),
-            paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
-            writable: Mutex::default(),
-            no_disk: Once::new(),
-        };
-        Arc::new(FilesystemRo { watch: Arc::new(watch), thread: DedicatedThread::new("filesystem_ro") })
-    },
-};
+/// Creates the check.
+pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
+    let set = context.settings.take("paths", paths);
+    let watch = Watch {
+        host: context.host.clone(),
+        usual: set.is_none(),
+        paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
+        writable: Mutex::default(),
+        no_disk: Once::new(),
+    };
+    Arc::new(FilesystemRo { watch: Arc::new(watch), thread: DedicatedThread::new("filesystem_ro") })
+}
 
 struct FilesystemRo {
     watch: Arc<Watch>,
@@ -83,21 +78,9 @@ impl Watch {
     fn look(&self) -> Result<Outcome, Reason> {
         let table = MountTable::of_host(&self.host, self.usual)?;
         let mounts = self.watched(&table);
-        let has_disk = || table.mounts().any(|mount| mount.is_block_backed());
-        if mounts.is_empty() && table.of_first_process && (self.usual || !has_disk()) {
-            self.no_disk.call_once(|| {
-                tracing::info!(
-                    check = "filesystem_ro",
-                    "the host has no disk under the watched paths, by its own mount table; the check passes"
-                );
-            });
-            return Ok(Outcome::Pass);
-        }
         if mounts.is_empty() {
-            return Err(Reason::new("NothingToWatch").detail(format_args!(
-                "no disk under the watched paths; is --host-root={} the host's /?",
-                self.host
-            )));
+            let passes = self.usual || !table.mounts().any(|mount| mount.is_block_backed());
+            return table.without_disk(&self.host, passes, "filesystem_ro", &self.no_disk);
         }
         Ok(Reason::join(self.faults(&table, &mounts), "; ").into())
     }
@@ -125,10 +108,9 @@ impl Watch {
             let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
             let fault = shown_by(mount, table, was_writable)
                 .or_else(|| self.io_fault(&mount.point))
-                .or_else(|| has_stopped_silently(&self.host, mount).then_some(ERROR));
+                .or_else(|| shown_by_counters(&self.host, mount));
             let (point, source) = (mount.point.display(), mount.source.display());
-            let kind = String::from_utf8_lossy(mount.kind);
-            let detail = |hint| format!("{point} ({kind} {source}): {hint}");
+            let detail = |hint| format!("{point} ({} {source}): {hint}", mount.kind);
             faults.extend(fault.map(|(what, hint)| Reason::new(what).detail(detail(hint))));
         }
         faults
@@ -138,25 +120,16 @@ impl Watch {
     /// gone.
     fn io_fault(&self, point: &Path) -> Option<FilesystemFault> {
         let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
-        let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
-        looked.is_err_and(|error| broken(&error)).then_some(IO)
+        let broken = |error: io::Error| Errno::from_io_error(&error) == Some(Errno::IO);
+        looked.is_err_and(broken).then_some(IO)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Context, DEFAULT_TIMEOUT};
-    use crate::options::Options;
+    use crate::settings::{CheckSettings, DEFAULT_TIMEOUT};
     use std::fs;
-
-    const NO_DISK: [&str; 5] = [
-        "1 0 0:20 / / rw - nfs4 10.0.0.1:/root rw,vers=4.2",
-        "1 0 0:2 / / rw - rootfs none rw",
-        "1 0 0:20 / / rw - tmpfs tmpfs rw\n2 1 0:21 / /var rw - overlay overlay rw,upperdir=/run/up",
-        "1 0 0:20 / / rw - 9p host rw,trans=virtio",
-        "1 0 0:20 / / rw - virtiofs root rw",
-    ];
 
     /// Returns the outcome on a host whose first process has this table, or with only the agent's own.
     async fn outcome(table: Option<&str>, paths: Option<&str>) -> Outcome {
@@ -166,24 +139,23 @@ mod tests {
         if let Some(table) = table {
             fs::write(host.join("/proc/1/mountinfo"), format!("{table}\n")).unwrap();
         }
-        let mut options = Options::default();
-        if let Some(paths) = paths {
-            options.set(&[&PATHS], PATHS.name, paths).unwrap();
-        }
-        let context = Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT };
-        (DEFINITION.new)(&context).run(&KnownNode::default()).await
+        let settings = CheckSettings::of(paths.map(|paths| ("paths", paths)).as_slice());
+        let mut context = Context { host: &host, settings, timeout: DEFAULT_TIMEOUT };
+        new(&mut context).run(&KnownNode::default()).await
     }
 
     #[tokio::test]
     async fn a_host_without_a_disk_passes_if_its_own_table_says_so() {
-        for table in NO_DISK {
+        let nfs = "1 0 0:20 / / rw - nfs4 10.0.0.1:/root rw,vers=4.2";
+        let in_memory = "1 0 0:20 / / rw - tmpfs tmpfs rw\n2 1 0:21 / /var rw - overlay overlay rw";
+        for table in [nfs, in_memory, "1 0 0:20 / / rw - virtiofs root rw"] {
             assert_eq!(outcome(Some(table), None).await, Outcome::Pass, "{table}");
             assert_eq!(outcome(Some(table), Some("/data")).await, Outcome::Pass, "{table}");
         }
-        let elsewhere = format!("{}\n9 1 8:1 / /mnt rw - ext4 /dev/sda1 rw", NO_DISK[0]);
+        let elsewhere = format!("{nfs}\n9 1 8:1 / /mnt rw - ext4 /dev/sda1 rw");
         assert_eq!(outcome(Some(&elsewhere), None).await, Outcome::Pass);
         let code = |outcome: Outcome| outcome.reason().unwrap().code().to_owned();
-        assert_eq!(code(outcome(Some(&elsewhere), Some("/data")).await), "NothingToWatch");
-        assert_eq!(code(outcome(None, Some("/data")).await), "NothingToWatch");
+        assert_eq!(code(outcome(Some(&elsewhere), Some("/data")).await), "NoDisk");
+        assert_eq!(code(outcome(None, Some("/data")).await), "NoDisk");
     }
 }

@@ -48,48 +48,49 @@ impl Questions {
     pub(super) async fn ask(&self, server: SocketAddr, over_tcp: bool, until: Instant) -> Result<(), String> {
         let queries: Vec<_> = self.questions.iter().map(message).collect();
         let asked = async {
-            if over_tcp {
+            let asked = if over_tcp {
                 self.over_tcp(server, &queries).await
             } else {
                 self.over_udp(server, &queries).await
-            }
+            };
+            asked.unwrap_or_else(|error| Err(error.kind().to_string()))
         };
-        timeout_at(until, asked).await.map_err(|_| "no answer".to_owned()).flatten()
+        timeout_at(until, asked).await.unwrap_or_else(|_| Err("no answer".to_owned()))
     }
 
-    async fn over_udp(&self, server: SocketAddr, queries: &[Message]) -> Result<(), String> {
+    async fn over_udp(&self, server: SocketAddr, queries: &[Message]) -> io::Result<Result<(), String>> {
         let local = match server.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
-        let socket = UdpSocket::bind((local, 0)).await.map_err(io)?;
+        let socket = UdpSocket::bind((local, 0)).await?;
         // On a connected socket the kernel drops datagrams of others, and reports at once if nothing listens.
-        socket.connect(server).await.map_err(io)?;
+        socket.connect(server).await?;
         let mut buffer = vec![0; MAX_DATAGRAM];
         for query in queries.iter().cycle() {
-            socket.send(&bytes(query)?).await.map_err(io)?;
+            socket.send(&query.to_vec().map_err(io::Error::other)?).await?;
             let again = Instant::now() + RESEND;
             while let Ok(length) = timeout_at(again, socket.recv(&mut buffer)).await {
-                if let Some(judged) = self.judge(buffer.get(..length.map_err(io)?), queries) {
-                    return judged;
+                if let Some(judged) = self.judge(buffer.get(..length?), queries) {
+                    return Ok(judged);
                 }
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    async fn over_tcp(&self, server: SocketAddr, queries: &[Message]) -> Result<(), String> {
-        let mut stream = TcpStream::connect(server).await.map_err(io)?;
+    async fn over_tcp(&self, server: SocketAddr, queries: &[Message]) -> io::Result<Result<(), String>> {
+        let mut stream = TcpStream::connect(server).await?;
         for query in queries {
-            let bytes = bytes(query)?;
-            stream.write_u16(bytes.len().try_into().unwrap_or_default()).await.map_err(io)?;
-            stream.write_all(&bytes).await.map_err(io)?;
+            let bytes = query.to_vec().map_err(io::Error::other)?;
+            stream.write_u16(bytes.len().try_into().unwrap_or_default()).await?;
+            stream.write_all(&bytes).await?;
         }
         loop {
-            let mut buffer = vec![0; usize::from(stream.read_u16().await.map_err(io)?)];
-            stream.read_exact(&mut buffer).await.map_err(io)?;
+            let mut buffer = vec![0; usize::from(stream.read_u16().await?)];
+            stream.read_exact(&mut buffer).await?;
             if let Some(judged) = self.judge(Some(&buffer), queries) {
-                return judged;
+                return Ok(judged);
             }
         }
     }
@@ -102,19 +103,15 @@ impl Questions {
     }
 }
 
-fn bytes(query: &Message) -> Result<Vec<u8>, String> {
-    query.to_vec().map_err(|error| error.to_string())
-}
-
 /// Returns true if the message answers the query. Some servers omit the question when they refuse.
-pub(super) fn answers(message: &Message, query: &Message) -> bool {
+pub(crate) fn answers(message: &Message, query: &Message) -> bool {
     let (theirs, ours) = (&message.metadata, &query.metadata);
     theirs.id == ours.id
         && theirs.message_type == MessageType::Response
         && (message.queries.is_empty() || message.queries == query.queries)
 }
 
-pub(super) fn judge(message: &Message) -> Result<(), String> {
+pub(crate) fn judge(message: &Message) -> Result<(), String> {
     match message.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(()),
         ResponseCode::ServFail => Err("SERVFAIL".to_owned()),
@@ -124,29 +121,27 @@ pub(super) fn judge(message: &Message) -> Result<(), String> {
 }
 
 /// Returns a message with this question.
-pub(super) fn message(question: &Query) -> Message {
+pub(crate) fn message(question: &Query) -> Message {
     let mut message = Message::new(fastrand::u16(..), MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
     message.add_query(question.clone());
     message
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as `map_err` passes it")]
-fn io(error: io::Error) -> String {
-    error.kind().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::net::TcpListener;
 
-    /// The answers of a nameserver to a query.
-    type Reply = Arc<dyn Fn(&Message) -> Vec<Vec<u8>> + Send + Sync>;
+    const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-    /// Returns the result of a question to a nameserver with these replies.
-    async fn asked(questions: &Questions, replies: Reply, time_limit: Duration) -> Result<(), String> {
+    /// Returns the result of a question to a nameserver that answers each query with these messages.
+    async fn asked(
+        questions: &Questions,
+        replies: impl Fn(&Message) -> Vec<Vec<u8>> + Send + 'static,
+        time_limit: Duration,
+    ) -> Result<(), String> {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         tokio::spawn(async move {
@@ -168,8 +163,6 @@ mod tests {
         reply.to_vec().unwrap()
     }
 
-    const TIME_LIMIT: Duration = Duration::from_secs(30);
-
     #[tokio::test]
     async fn any_code_is_an_answer_unless_a_name_must_be_resolved() {
         for (code, outcome) in [
@@ -180,13 +173,13 @@ mod tests {
             (ResponseCode::NotImp, Err("Not Implemented")),
         ] {
             let says = move |query: &Message| {
-                vec![reply(query, |reply| {
+                let truncated = reply(query, |reply| {
                     reply.metadata.response_code = code;
                     reply.metadata.truncation = true;
-                })]
+                });
+                vec![truncated]
             };
-            let says: Reply = Arc::new(says);
-            assert_eq!(asked(&Questions::default(), says.clone(), TIME_LIMIT).await, Ok(()), "{code}");
+            assert_eq!(asked(&Questions::default(), says, TIME_LIMIT).await, Ok(()), "{code}");
             let result = asked(&Questions::parse("node.test").unwrap(), says, TIME_LIMIT).await;
             assert_eq!(result, outcome.map_err(str::to_owned), "{code}");
         }
@@ -204,12 +197,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_nameserver_that_ignores_the_root_is_alive() {
-        let says: Reply = Arc::new(|query| {
+    async fn a_nameserver_that_ignores_the_root_is_alive_and_silence_has_an_end() {
+        let says = |query: &Message| {
             let ignored = query.queries.iter().any(|query| query.name().is_root());
             if ignored { Vec::new() } else { vec![reply(query, |_| ())] }
-        });
-        assert_eq!(asked(&Questions::default(), says.clone(), TIME_LIMIT).await, Ok(()));
+        };
+        assert_eq!(asked(&Questions::default(), says, TIME_LIMIT).await, Ok(()));
         let root = Questions::parse(".").unwrap();
         assert_eq!(asked(&root, says, Duration::from_millis(50)).await, Err("no answer".to_owned()));
     }
@@ -222,9 +215,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut query = vec![0; usize::from(stream.read_u16().await.unwrap())];
             stream.read_exact(&mut query).await.unwrap();
-            let answer = reply(&Message::from_vec(&query).unwrap(), |reply| {
-                reply.metadata.response_code = ResponseCode::Refused;
-            });
+            let answer = reply(&Message::from_vec(&query).unwrap(), |_| ());
             for bytes in [b"garbage".to_vec(), answer] {
                 stream.write_u16(bytes.len().try_into().unwrap()).await.unwrap();
                 stream.write_all(&bytes).await.unwrap();
@@ -235,32 +226,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_answer_the_question_is_passed_over() {
-        let udp: Reply = Arc::new(|query| {
+    async fn what_does_not_answer_the_question_is_passed_over_and_a_lost_datagram_is_sent_again() {
+        let count = AtomicUsize::new(0);
+        let says = move |query: &Message| {
             let other_name = Query::query(Name::from_ascii("example.").unwrap(), RecordType::NS);
-            vec![
+            let others = vec![
                 b"garbage".to_vec(),
                 Vec::new(),
                 reply(query, |reply| reply.metadata.id = reply.metadata.id.wrapping_add(1)),
                 reply(query, |reply| reply.queries = vec![other_name]),
                 query.to_vec().unwrap(),
-                reply(query, |reply| reply.metadata.response_code = ResponseCode::NXDomain),
-            ]
-        });
-        assert_eq!(asked(&Questions::parse(".").unwrap(), udp, TIME_LIMIT).await, Ok(()));
-    }
-
-    #[tokio::test]
-    async fn a_lost_datagram_is_sent_again_and_silence_has_an_end() {
-        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let udp: Reply = Arc::new(move |query| {
-            let lost = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
-            if lost { Vec::new() } else { vec![reply(query, |_| ())] }
-        });
-        assert_eq!(asked(&Questions::parse(".").unwrap(), udp, TIME_LIMIT).await, Ok(()));
-        let silent = asked(&Questions::default(), Arc::new(|_| Vec::new()), Duration::from_millis(50))
-            .await
-            .unwrap_err();
-        assert_eq!(silent, "no answer");
+            ];
+            if count.fetch_add(1, Ordering::SeqCst) == 0 { others } else { vec![reply(query, |_| ())] }
+        };
+        assert_eq!(asked(&Questions::parse(".").unwrap(), says, TIME_LIMIT).await, Ok(()));
     }
 }
