@@ -11,7 +11,7 @@
 // TLS.
 
 use crate::credentials::Credentials;
-use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
+use crate::observe::{BoxedService, ObservingService, StreamId, StreamTag, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
 use futures::future::BoxFuture;
@@ -148,9 +148,9 @@ pub fn expires_in(client: &Client) -> Option<Duration> {
 /// its extensions, and waits so long for the head of its response. All other requests are of one object.
 pub fn tagged(client: Client, stream: StreamId, within: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
+    let tag = StreamTag { stream, within, ended_early: Arc::default() };
     let send = move |mut request: Request<Body>| {
-        request.extensions_mut().insert(stream);
-        request.extensions_mut().insert(ResponseWithin(within));
+        request.extensions_mut().insert(tag.clone());
         let client = client.clone();
         async move { client.send(request).await }
     };

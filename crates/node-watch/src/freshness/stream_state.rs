@@ -10,14 +10,14 @@ use std::time::Duration;
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 
 /// The state of one watch stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
+    /// The silence after which it is unresponsive.
+    max_silence: Duration,
     /// The connection on which it is open.
     pub(super) connection: Option<Connection>,
     /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
     pub(super) last_bytes: Option<Moment>,
-    /// True if its object was ever there: renewals should come.
-    pub(super) has_heartbeat: bool,
     /// The time of a Service's last proof.
     pub(super) proved: Option<Moment>,
     /// True if its follower has been told to restart.
@@ -25,6 +25,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    pub(super) fn new(max_silence: Duration) -> Self {
+        Self { max_silence, connection: None, last_bytes: None, proved: None, marked_for_replacement: false }
+    }
+
     /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
         self.connection = None;
@@ -58,6 +62,6 @@ impl Watch {
     /// open.
     pub(super) fn unresponsive_at(&self) -> Option<Moment> {
         self.connection()?;
-        Some(self.last_bytes?.plus(BOOKMARK_OVERDUE))
+        Some(self.last_bytes?.plus(self.max_silence))
     }
 }
