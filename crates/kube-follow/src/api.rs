@@ -268,6 +268,7 @@ mod tests {
     use http::Response;
     use k8s_openapi::jiff::{SignedDuration, Timestamp};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use tower::BoxError;
 
     #[tokio::test]
     async fn a_client_that_is_about_to_expire_serves_no_other_request() {
@@ -276,7 +277,9 @@ mod tests {
             let count = built.clone();
             let open = move || {
                 count.fetch_add(1, Ordering::Relaxed);
-                let empty = |_: Request<Body>| async { Ok(Response::new(Body::empty().boxed_unsync())) };
+                let empty = |_: Request<Body>| async {
+                    Ok(Response::new(Body::empty().map_err(BoxError::from).boxed_unsync()))
+                };
                 BoxedService::new(tower::service_fn(empty))
             };
             let api = KubeApi::over(Connector::Simulated(Arc::new(open)), Duration::from_secs(20));

@@ -68,12 +68,6 @@ impl ClientError {
     pub(crate) fn unusable(error: impl Display) -> Self {
         Self(found().map_or_else(|_| error.to_string(), |found| found.unusable(&error)))
     }
-
-    /// Returns the error of a name for the server that is none.
-    pub(crate) fn server_name(name: &str) -> Self {
-        let what = "neither a DNS name nor an address";
-        Self::unusable(format_args!("its cluster's tls-server-name {name:?} is {what}"))
-    }
 }
 
 /// Reads the configuration, for a client or for the message of a failure: the in-cluster credentials first, then kubeconfigs.
@@ -167,21 +161,16 @@ pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, Clien
         .http1_max_buf_size(MAX_HEAD_BYTES)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(builder.build(https(config, tcp)?))
-}
-
-/// Returns a connector like kube's own, which also offers HTTP/2.
-fn https(config: &Config, tcp: Tcp) -> Result<HttpsConnector<Route>, ClientError> {
+    // Unlike kube's own connector, this one also offers HTTP/2.
     let tls = tls::client_config(config).map_err(ClientError::unusable)?;
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let builder = match &config.tls_server_name {
-        None => builder,
-        Some(name) => {
-            let server = name.clone().try_into().map_err(|_| ClientError::server_name(name))?;
-            builder.with_server_name_resolver(FixedServerNameResolver::new(server))
-        }
-    };
-    Ok(builder.enable_all_versions().wrap_connector(route(config, tcp)?))
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let what = "neither a DNS name nor an address";
+        let error = format!("its cluster's tls-server-name {name:?} is {what}");
+        let server = name.clone().try_into().map_err(|_| ClientError::unusable(error))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(server));
+    }
+    Ok(builder.build(https.enable_all_versions().wrap_connector(route(config, tcp)?)))
 }
 
 /// The way to the API server: direct, or through the kubeconfig's proxy.

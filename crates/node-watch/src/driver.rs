@@ -14,6 +14,7 @@ use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use serde::Deserialize;
+use std::fmt::Display;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -108,18 +109,15 @@ impl Driver {
         }
     }
 
-    /// Records proof, and the flip if it ends a stale cache.
-    fn prove(&self, at: Moment) {
-        self.watch.board.prove(at);
-        self.watch.board.tick(self.now(), nodegate_clock::wall());
-    }
-
     fn act(&self, action: Action, state: &mut State) {
         match action {
-            Action::Prove(at) => self.prove(at),
-            Action::ProveNode(at) => {
-                self.prove(at);
-                self.watch.metrics.node_proved.advance(at);
+            Action::Prove { at, by_node } => {
+                self.watch.board.prove(at);
+                // The flip, if this ends a stale cache.
+                self.watch.board.tick(self.now(), nodegate_clock::wall());
+                if by_node {
+                    self.watch.metrics.node_proved.advance(at);
+                }
             }
             Action::ProveServices(indices, at) => {
                 self.watch.board.prove_services(&indices, at, self.now(), nodegate_clock::wall());
@@ -206,13 +204,13 @@ impl Driver {
                 client
             } else {
                 let client = self.link.connect(self.clone()).await;
-                client.map_err(|error| Failure::no_answer(error.to_string()))?
+                client.map_err(Failure::no_answer)?
             };
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
         };
         let within = self.watch.board.policy().stale_after;
-        let late = |_| Failure::no_answer(format!("no answer within {} s", within.as_secs_f64()));
+        let late = |_| Failure::no_answer(format_args!("no answer within {} s", within.as_secs_f64()));
         tokio::time::timeout(within, asked).await.map_err(late)?
     }
 
@@ -237,8 +235,8 @@ impl Driver {
         } else {
             nodes.get_metadata(name, &GetParams::default())
         };
-        let request = request.map_err(|error| Failure::no_answer(error.to_string()))?;
-        send(client, request).await.map_err(|error| Failure::no_answer(error.to_string()))
+        let request = request.map_err(Failure::no_answer)?;
+        send(client, request).await.map_err(Failure::no_answer)
     }
 
     fn conclude(&self, check: Check, asked: Asked) {
@@ -294,13 +292,13 @@ fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
         status if !status.is_success() => return Err(Failure::of(reply)),
         _ => {
             let found: Found = serde_json::from_str(&reply.answer.text)
-                .map_err(|error| Failure::no_answer(format!("unreadable answer: {error}")))?;
+                .map_err(|error| Failure::no_answer(format_args!("unreadable answer: {error}")))?;
             let node =
                 found.items.map_or(Some(found.metadata), |items| Some(items.into_iter().next()?.metadata));
             node.map_or(NodeVersion::Absent, |meta| NodeVersion::present(&meta))
         }
     };
-    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
+    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere"))?;
     Ok((node, connection))
 }
 
@@ -311,8 +309,8 @@ impl State {
 }
 
 impl Failure {
-    fn no_answer(error: String) -> Self {
-        Self { refusal: Refusal::NoAnswer, retry_after: None, error }
+    fn no_answer(error: impl Display) -> Self {
+        Self { refusal: Refusal::NoAnswer, retry_after: None, error: error.to_string() }
     }
 
     /// Converts an answer that is an error. A server that fails may be one of several; all servers refuse the other

@@ -75,12 +75,9 @@ impl NodeWatch {
         let _closing = Closing(driver.clone());
         let first_list = FirstList::new(startup.clone());
         let no_client = || {
-            startup.send_if_modified(|at| {
-                *at == Startup::Connecting && {
-                    *at = Startup::NoClient;
-                    true
-                }
-            });
+            if *startup.borrow() == Startup::Connecting {
+                startup.send_replace(Startup::NoClient);
+            }
         };
         let lease = Follower::new(&driver, OwnLease, None).follow();
         let drive = driver::run(driver.clone());

@@ -7,7 +7,7 @@ use crate::url::HostPort;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Response, StatusCode, Uri};
-use nodegate_kube_follow::{Caller, Peer};
+use nodegate_kube_follow::Peer;
 use nodegate_readiness::{Outcome, Reason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,14 +64,12 @@ impl ApiServer {
     /// forbid anonymous requests, and a token may have no right to `/readyz`.
     async fn reply(&self, request: &Uri) -> Result<Response<Bytes>, Reason> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
-        let (first, second) =
-            if as_agent { (Caller::Agent, Caller::Anonymous) } else { (Caller::Anonymous, Caller::Agent) };
-        let ask = |caller| get(request, Peer::ApiServer(caller), None, MAX_BODY);
-        let reply = ask(first).await?;
+        let ask = |as_agent| get(request, Peer::ApiServer { as_agent }, None, MAX_BODY);
+        let reply = ask(as_agent).await?;
         if !is_refusal(reply.status()) {
             return Ok(reply);
         }
-        let reply = ask(second).await?;
+        let reply = ask(!as_agent).await?;
         if !is_refusal(reply.status()) {
             self.as_agent.store(!as_agent, Ordering::Relaxed);
         }

@@ -34,8 +34,9 @@ pub(crate) enum Refusal {
     NoAnswer,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum CheckProgress {
+    #[default]
     Idle,
     /// The agent waits for the answer to the last check.
     AwaitingAnswer,
@@ -59,7 +60,7 @@ pub(super) struct SentCheck {
 }
 
 /// The state of the consistency checks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConsistencyCheck {
     pub(super) stale_after: Duration,
     pub(super) progress: CheckProgress,
@@ -72,9 +73,8 @@ pub(super) struct ConsistencyCheck {
     /// The time of the last check that showed the cache to be current.
     pub(super) verified: Option<Moment>,
     pub(super) backoff: Backoff,
+    /// The end of the backoff, and of the API server's `Retry-After`.
     pub(super) not_before: Moment,
-    /// The end of the API server's `Retry-After`.
-    pub(super) left_alone_until: Moment,
     /// True if the last check got no answer; `next` is the connection of the next one.
     pub(super) failing: bool,
     pub(super) next: Next,
@@ -86,9 +86,10 @@ pub(super) struct ConsistencyCheck {
 }
 
 /// The connection of the next check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Next {
     /// On the connection of the watches.
+    #[default]
     Here,
     /// On a new connection.
     Elsewhere,
@@ -98,31 +99,12 @@ pub(super) enum Next {
 
 impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
-        Self {
-            stale_after,
-            progress: CheckProgress::Idle,
-            sent: Vec::new(),
-            number: 0,
-            took: Duration::ZERO,
-            verified: None,
-            backoff: Backoff::default(),
-            not_before: Moment::default(),
-            left_alone_until: Moment::default(),
-            failing: false,
-            next: Next::Here,
-            connection_gap: FIRST_CONNECTION_GAP,
-            next_connection: Moment::default(),
-            early: false,
-        }
+        Self { stale_after, connection_gap: FIRST_CONNECTION_GAP, ..Self::default() }
     }
 
     /// Returns the time before which no check may be sent.
     pub(super) fn waits_until(&self) -> Moment {
-        if self.next == Next::ElsewhereAtOnce {
-            Moment::default()
-        } else {
-            self.not_before.max(self.left_alone_until)
-        }
+        if self.next == Next::ElsewhereAtOnce { Moment::default() } else { self.not_before }
     }
 
     /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
@@ -164,6 +146,6 @@ impl ConsistencyCheck {
     }
 
     pub(super) fn wait(&mut self, now: Moment, drawn: f64) {
-        self.not_before = now.plus(self.backoff.wait_by(drawn));
+        self.not_before = self.not_before.max(now.plus(self.backoff.wait_by(drawn)));
     }
 }

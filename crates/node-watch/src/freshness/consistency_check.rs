@@ -50,7 +50,7 @@ impl FreshnessMonitor {
         check.next = Next::Here;
         check.connection_gap = FIRST_CONNECTION_GAP;
         check.next_connection = now;
-        check.left_alone_until = Moment::default();
+        check.not_before = Moment::default();
     }
 
     pub(super) fn check_wakes_at(&self) -> Option<Moment> {
@@ -172,9 +172,10 @@ impl FreshnessMonitor {
     /// Leaves the API server alone for as long as it wants, and for a backoff.
     fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
         self.check.wait(now, self.rng.f64());
-        let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
-        let until = now.plus(alone.unwrap_or_default());
-        self.check.left_alone_until = self.check.left_alone_until.max(until);
+        if let Some(asked) = retry_after {
+            let until = now.plus(Backoff::left_alone_for(asked, self.rng.f64()));
+            self.check.not_before = self.check.not_before.max(until);
+        }
     }
 
     /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.

@@ -62,7 +62,7 @@ impl FreshnessMonitor {
                 self.take(Transition::LeaseProved);
                 self.node_proved = self.node_proved.max(Some(date));
                 self.prove_services(date, Some(connection), false);
-                self.actions.push(Action::Prove(date));
+                self.actions.push(Action::Prove { at: date, by_node: false });
                 // The API server works again: the next failure is the first of another outage.
                 self.check.failing = false;
                 // The next one comes too late to count. With this one there is the most time for the check.

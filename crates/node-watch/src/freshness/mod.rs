@@ -94,10 +94,8 @@ pub(crate) struct Check {
 /// An action for the driver. It executes them in the order of [`FreshnessMonitor::step`]'s result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The cached Node matched etcd at this moment, by the Node itself.
-    ProveNode(Moment),
-    /// The cached Node matched etcd at this moment, by its Lease.
-    Prove(Moment),
+    /// The cached Node matched etcd at this moment, by the Node itself or by its Lease.
+    Prove { at: Moment, by_node: bool },
     /// The facts of the Services with these indices matched etcd at this moment.
     ProveServices(Vec<usize>, Moment),
     /// The kubelet was alive at this moment.
@@ -229,7 +227,7 @@ impl FreshnessMonitor {
         self.check.early = false;
         self.node_proved = self.node_proved.max(Some(at));
         self.prove_services(at, on, true);
-        self.actions.push(Action::ProveNode(at));
+        self.actions.push(Action::Prove { at, by_node: true });
     }
 
     /// Applies proof of the Node to the Services. The server is in touch with etcd, so the proof holds for

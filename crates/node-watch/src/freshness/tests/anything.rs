@@ -118,7 +118,7 @@ fn check(
 ) -> Result<(), TestCaseError> {
     for action in actions {
         match action {
-            Action::ProveNode(at) | Action::Prove(at) => {
+            Action::Prove { at, .. } => {
                 prop_assert!(at <= now, "proof from the future");
                 prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: no witness has this date");
             }

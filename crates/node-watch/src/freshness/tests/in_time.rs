@@ -1,9 +1,9 @@
 //! Tests of the time of the check: it comes with the last renewal that counts, so that refusals and delays
 //! don't make the cache stale.
 
-use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
+use super::scenario::{STALE_AFTER, Scenario, elsewhere, here, node};
 use crate::freshness::{Action, Input, Refusal, Transition};
-use crate::stream::{LEASE, NODE, service};
+use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
 

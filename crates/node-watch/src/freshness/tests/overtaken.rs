@@ -2,7 +2,7 @@
 
 use super::scenario::{STALE_AFTER, Scenario, here, node};
 use crate::freshness::{Input, NodeVersion, Transition};
-use crate::stream::{LEASE, NODE, service};
+use crate::stream::NODE;
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Tests of the rules, one by one.
 
-use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
+use super::scenario::{STALE_AFTER, Scenario, elsewhere, here, node};
 use crate::freshness::{Action, Input, NodeVersion, Refusal, Transition};
-use crate::stream::{LEASE, NODE, service};
+use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use nodegate_readiness::Moment;
 use std::time::Duration;
@@ -141,6 +141,7 @@ fn the_limits_of_a_lease_are_exact() {
         let later = Duration::from_nanos(later);
         assert_eq!(refused(&mut silent, later, Transition::LeaseWithoutBookmarks), refusals);
     }
+    assert!(silent.asked().is_some(), "it is asked when they are missing");
     // A renewal after 74.2 s is followed by one within 85 s, which still counts.
     let mut old = after_70_seconds(true);
     for (later, last, too_long) in [
@@ -175,16 +176,6 @@ fn an_old_event_makes_a_check_due_once_in_ten_seconds() {
     assert!(scenario.asked().is_none() && scenario.machine.wake_at() > Some(at.plus(Duration::from_secs(1))));
     scenario.passes(Duration::from_nanos(1)).event(0).asks();
     assert!(scenario.now.since(at) < Duration::from_secs(1));
-}
-
-#[test]
-fn a_lease_does_not_speak_for_a_watch_without_bookmarks() {
-    let mut scenario = Scenario::watching();
-    while scenario.taken(Transition::LeaseWithoutBookmarks) == 0 {
-        scenario.seconds(5).renewal(Duration::ZERO);
-        assert!(scenario.now.since(Moment::default()) < Duration::from_mins(18));
-    }
-    assert!(scenario.asked().is_some(), "it is asked when they are missing");
 }
 
 #[test]

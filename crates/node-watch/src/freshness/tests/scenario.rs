@@ -53,7 +53,7 @@ impl Scenario {
 
     pub(super) fn step(&mut self, input: Input) -> &mut Self {
         for action in self.machine.step(input, self.now) {
-            if let Action::ProveNode(at) | Action::Prove(at) = action {
+            if let Action::Prove { at, .. } = action {
                 self.proved = self.proved.max(Some(at));
             }
             self.said.push(action);
