@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::time::Duration;
 
 libfuzzer_sys::fuzz_target!(|json: &[u8]| {
-    let node = async { Api::<WatchedNode>::all(client(vec![Bytes::copy_from_slice(json)]).await).get("n").await };
+    let node =
+        async { Api::<WatchedNode>::all(client(vec![Bytes::copy_from_slice(json)]).await).get("n").await };
     let Ok(facts) = run(node).map(|node| node.facts()) else { return };
     let outcome = Policy::default().node_ready(&Node::Present(facts.clone()), false);
     check_outcome(&outcome);

@@ -41,7 +41,9 @@ async fn watch(chunks: Vec<Bytes>) -> Result<usize, kube::Error> {
     let mut seen = 0;
     while let Some(event) = events.next().await {
         match event? {
-            WatchEvent::Added(node) | WatchEvent::Modified(node) | WatchEvent::Deleted(node) => drop(node.facts()),
+            WatchEvent::Added(node) | WatchEvent::Modified(node) | WatchEvent::Deleted(node) => {
+                drop(node.facts())
+            }
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }

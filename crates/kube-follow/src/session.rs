@@ -130,7 +130,7 @@ mod tests {
     async fn each_end_has_its_reason() {
         use FailureReason::{BadRequest, ClosedEarly, Malformed, ServerError, Timeout, Unauthorized};
         for (list, reason, said) in [
-            (None, Timeout, "the first list took too long"),
+            (None, Timeout, "no answer within 4 s"),
             (Some((400, BAD_REQUEST)), BadRequest, "400 Bad Request"),
             (Some((200, r#"{"kind":"NodeList","#)), Malformed, "the answer is not one of the Kubernetes API"),
             (Some((200, r#"{"hello":"world"}"#)), Malformed, "the answer is not one of the Kubernetes API"),

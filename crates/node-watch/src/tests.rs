@@ -296,7 +296,7 @@ async fn after_an_outage(outage: Duration) -> Vec<(usize, Duration)> {
     let answer = move |asked: &Asked| {
         let said = usual(asked);
         let is_before = asked.after < CALM;
-        let ends = if is_before { CALM - asked.after } else { NO_LIMIT };
+        let ends = if is_before { CALM.saturating_sub(asked.after) } else { NO_LIMIT };
         let takes = if asked.is_watch() { [Duration::ZERO, ends] } else { said.takes };
         let is_away = (CALM..back).contains(&asked.after);
         (!is_away).then_some(Said { takes, is_cut_off: asked.is_watch() && is_before, ..said })
@@ -307,8 +307,10 @@ async fn after_an_outage(outage: Duration) -> Vec<(usize, Duration)> {
     assert!(agents.iter().all(|agent| !agent.freshness().stale), "{outage:?}");
     let after = |agent: &Agent| agent.asked(|asked| asked.after >= back);
     let each = agents.iter().enumerate().map(|(number, agent)| (number, after(agent)));
-    each.flat_map(|(number, asked)| asked.into_iter().map(move |asked| (number, asked.after - back)))
-        .collect()
+    each.flat_map(|(number, asked)| {
+        asked.into_iter().map(move |asked| (number, asked.after.saturating_sub(back)))
+    })
+    .collect()
 }
 
 /// The API server answers at once, so the times are those that the agents wait. docs/performance.md has the

@@ -244,6 +244,11 @@ impl FreshnessMonitor {
         } else if !sent.on_a_new_connection {
             // All watches belong on the connection that gives proof.
             self.replace_those(FailureReason::Moved, |watch| !watch.is_on(connection));
+            // The API server may leave out one bookmark.
+            if self.node.last_bytes.is_some_and(|heard| now.since(heard) >= BOOKMARK_OVERDUE * 2) {
+                self.take(Transition::StreamUnresponsive);
+                self.replace(NODE, FailureReason::Unresponsive);
+            }
         }
     }
 }

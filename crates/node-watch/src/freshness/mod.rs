@@ -13,7 +13,7 @@
 // | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
 // | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
 // | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
-// | a watch is unresponsive | 70 s from its last bytes, 140 s for the Node's | bytes | the end of the watch |
+// | another watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
 //
 // 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 // after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
@@ -35,7 +35,7 @@ pub(crate) use check_state::Refusal;
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
-use crate::stream::{StreamId, service};
+use crate::stream::{NODE, StreamId, service};
 use check_state::ConsistencyCheck;
 use fastrand::Rng;
 use lease_renewal::WallClock;
@@ -43,7 +43,7 @@ use nodegate_kube_follow::{Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stream_state::{BOOKMARK_OVERDUE, Watch};
+use stream_state::Watch;
 
 /// The time after a proof of the Node itself in which its Lease's renewals count for it. An API server has
 /// one etcd client for each resource, and may lose the client for Nodes alone; with the default
@@ -150,10 +150,9 @@ impl FreshnessMonitor {
             stale_after,
             rng,
             transitions,
-            // One bookmark may be left out, and a check tells whether a change was.
-            node: Watch::new(BOOKMARK_OVERDUE * 2),
-            lease: Watch::new(BOOKMARK_OVERDUE),
-            services: (0..services).map(|_| Watch::new(BOOKMARK_OVERDUE)).collect(),
+            node: Watch::default(),
+            lease: Watch::default(),
+            services: (0..services).map(|_| Watch::default()).collect(),
             held: NodeVersion::Unknown,
             confirmed_absence: false,
             node_proved: None,
@@ -196,8 +195,8 @@ impl FreshnessMonitor {
             // The cache is stale when the proof is older than that.
             proved.plus(self.stale_after).plus(Duration::from_nanos(1))
         });
-        let watches = [&self.node, &self.lease].into_iter().chain(&self.services);
-        let unresponsive = watches.filter_map(Watch::unresponsive_at);
+        let others = self.services.iter().chain([&self.lease]);
+        let unresponsive = others.filter_map(Watch::unresponsive_at);
         unresponsive.chain(stale).chain(self.check_wakes_at()).min()
     }
 
@@ -207,7 +206,7 @@ impl FreshnessMonitor {
         if std::mem::replace(&mut self.was_stale, stale) != stale {
             self.take(if stale { Transition::WentStale } else { Transition::Revived });
         }
-        for stream in self.streams() {
+        for stream in self.streams().filter(|stream| *stream != NODE) {
             let unresponsive_at = self.watch_mut(stream).and_then(|watch| watch.unresponsive_at());
             if unresponsive_at.is_some_and(|at| at <= now) {
                 self.take(Transition::StreamUnresponsive);

@@ -10,10 +10,8 @@ use std::time::Duration;
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 
 /// The state of one watch stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// The silence after which it is unresponsive.
-    max_silence: Duration,
     /// The connection on which it is open.
     pub(super) connection: Option<Connection>,
     /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
@@ -25,10 +23,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(max_silence: Duration) -> Self {
-        Self { max_silence, connection: None, last_bytes: None, proved: None, marked_for_replacement: false }
-    }
-
     /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
         self.connection = None;
@@ -62,6 +56,6 @@ impl Watch {
     /// open.
     pub(super) fn unresponsive_at(&self) -> Option<Moment> {
         self.connection()?;
-        Some(self.last_bytes?.plus(self.max_silence))
+        Some(self.last_bytes?.plus(BOOKMARK_OVERDUE))
     }
 }
