@@ -151,7 +151,7 @@ fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
         let mut scenario = Scenario::watching();
         let mut moved = 0;
         for _ in 0..20 {
-            let (number, _) = scenario.asks();
+            let (number, _) = scenario.step(Input::Bytes(NODE)).asks();
             let (asked_at, answered_at) = (scenario.now, scenario.now.plus(Duration::from_millis(millis)));
             scenario.passes(answered_at.since(asked_at)).answers(number, node(1), here());
             assert_eq!(scenario.proved, Some(asked_at));
