@@ -373,7 +373,8 @@ fn a_watch_without_bookmarks_is_replaced_alone() {
         let mut scenario = Scenario::watching();
         let (began, mut replaced) = (scenario.now, Vec::new());
         while replaced.is_empty() {
-            scenario.seconds(5);
+            scenario.seconds(1);
+            assert!(scenario.now.since(began).as_secs() < after + 15, "{silent:?}");
             for stream in [NODE, LEASE, SERVICE].into_iter().filter(|stream| *stream != silent) {
                 scenario.step(Input::Bytes(stream));
             }
@@ -383,8 +384,8 @@ fn a_watch_without_bookmarks_is_replaced_alone() {
                 replaced.extend(scenario.replaced(FailureReason::Unresponsive));
             }
         }
-        let took = scenario.now.since(began).as_secs();
-        assert!(replaced == [silent] && (after..after + 15).contains(&took), "{replaced:?} after {took} s");
+        assert_eq!(replaced, [silent]);
+        assert!(scenario.now.since(began).as_secs() >= after);
         assert_eq!(scenario.taken(Transition::StreamUnresponsive), 1);
     }
 }
