@@ -2,14 +2,17 @@
 #![no_main]
 
 use bytes::Bytes;
-use nodegate_fuzz::{ask, board_with, check_outcome, check_reply, now, run};
-use nodegate_node_watch::fuzzing;
+use kube::Api;
+use nodegate_fuzz::{ask, board_with, check_outcome, check_reply, client, now, run};
+use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{Node, Outcome, Policy};
 use serde_json::Value;
 use std::time::Duration;
 
 libfuzzer_sys::fuzz_target!(|json: &[u8]| {
-    let Ok(facts) = run(fuzzing::node(Bytes::copy_from_slice(json))) else { return };
+    let node =
+        async { Api::<WatchedNode>::all(client(vec![Bytes::copy_from_slice(json)]).await).get("n").await };
+    let Ok(facts) = run(node).map(|node| node.facts()) else { return };
     let outcome = Policy::default().node_ready(&Node::Present(facts.clone()), false);
     check_outcome(&outcome);
     if let Some(expected) = serde_json::from_slice(json).ok().and_then(|value| oracle(&value)) {

@@ -1,6 +1,13 @@
 //! The shared code of the fuzz targets: split inputs, a board for answers, and the properties of every
 //! answer.
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use kube::Client;
+use kube::client::Body;
+use nodegate_kube_follow::{BoxedService, Connector, NoObserver, StreamId, tagged};
 use nodegate_readiness::{
     Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
     StartMode,
@@ -12,9 +19,24 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
+
+/// Returns a client whose API server answers everything with these chunks.
+pub async fn client(chunks: Vec<Bytes>) -> Client {
+    let open = move || -> BoxedService {
+        let chunks = chunks.clone();
+        BoxedService::new(tower::service_fn(move |_: Request<Body>| {
+            let frames = chunks.clone().into_iter().map(|chunk| Ok(Frame::data(chunk)));
+            let body = StreamBody::new(futures::stream::iter(frames));
+            async move { Ok(Response::new(body.boxed_unsync())) }
+        }))
+    };
+    let client = Connector::Simulated(Arc::new(open)).connect(Arc::new(NoObserver)).await;
+    tagged(client.expect("nothing is read"), StreamId(0), Duration::from_secs(4))
+}
 
 /// Returns the moment of all targets that do not depend on time.
 pub fn now() -> Moment {

@@ -1,10 +1,10 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
-use crate::client::{ClientError, Connector, expires_in};
+use crate::client::{Connector, expires_in};
 use crate::connection::{Connection, retry_after};
 use crate::failure_reason::{detail, refusal};
 use crate::foreign_answer::bounded;
-use crate::observe::WatchObserver;
+use crate::observe::NoObserver;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::header::{CONTENT_TYPE, DATE};
@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
-use std::sync::atomic::{AtomicU64, Ordering};
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -56,26 +56,18 @@ impl ApiError {
     }
 }
 
-type Opening = Shared<BoxFuture<'static, Result<(), Arc<str>>>>;
-
 /// A client that is replaced after a failure, with the credentials of that moment.
 ///
-/// One replacement at a time opens a connection, and takes over when the API server has answered on it. Until then
-/// all other requests stay with the client that they have.
+/// One connection at a time is opened, for all requests that wait for it.
 #[derive(Clone)]
 pub struct KubeApi {
     timeout: Duration,
-    connect: Arc<dyn Fn() -> BoxFuture<'static, Result<Client, ClientError>> + Send + Sync>,
-    state: Arc<Mutex<State>>,
+    connector: Connector,
+    in_use: Arc<Mutex<Option<Opening>>>,
 }
 
-#[derive(Default)]
-struct State {
-    /// The number of clients that were built before this one.
-    number: u64,
-    client: Option<Client>,
-    opening: Option<Opening>,
-}
+/// The client that is in use or being opened, or the reason why there is none.
+type Opening = Shared<BoxFuture<'static, Result<Client, Arc<str>>>>;
 
 /// An object of the API server.
 #[derive(Clone, Debug)]
@@ -87,26 +79,14 @@ pub struct Answer {
 }
 
 impl KubeApi {
-    /// Creates an access that waits for each answer for at most `timeout`. `observer` observes all requests.
-    /// Nothing is sent yet.
-    pub fn new(timeout: Duration, observer: Arc<dyn WatchObserver>) -> Self {
-        Self::over(Connector::Network, timeout, observer)
+    /// Creates an access that waits for each answer for at most `timeout`. Nothing is sent yet.
+    pub fn new(timeout: Duration) -> Self {
+        Self::over(Connector::Network, timeout)
     }
 
     /// Creates the same access with this source of clients.
-    pub fn over(connector: Connector, timeout: Duration, observer: Arc<dyn WatchObserver>) -> Self {
-        let connect = move || -> BoxFuture<'static, Result<Client, ClientError>> {
-            let (connector, observer) = (connector.clone(), observer.clone());
-            Box::pin(async move { connector.connect(observer).await })
-        };
-        Self { timeout, connect: Arc::new(connect), state: Arc::default() }
-    }
-
-    /// Connects unless there is a client, and waits for as long as that takes: a credential plugin may run for
-    /// seconds, and no request would leave it the time.
-    pub async fn open(&self) -> Result<(), ApiError> {
-        let failed = |error: String| ApiError::Failed("connect".to_owned(), error);
-        self.client().await.map(drop).map_err(failed)
+    pub fn over(connector: Connector, timeout: Duration) -> Self {
+        Self { timeout, connector, in_use: Arc::default() }
     }
 
     /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
@@ -124,35 +104,25 @@ impl KubeApi {
     }
 
     /// Creates an object, or a subresource such as an eviction.
-    pub async fn post(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.write(Method::POST, path, "application/json", body).await
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, ApiError> {
+        self.send(Method::POST, path, Some(("application/json", body))).await
     }
 
     /// Replaces the object at a path by another one.
-    pub async fn put(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.write(Method::PUT, path, "application/json", body).await
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Answer, ApiError> {
+        self.send(Method::PUT, path, Some(("application/json", body))).await
     }
 
     /// Patches an object, in the way of `kubectl patch`. With a `resourceVersion` in it, the answer is 409 if the
     /// object has changed since that version.
-    pub async fn patch(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.write(Method::PATCH, path, "application/strategic-merge-patch+json", body).await
+    pub async fn patch(&self, path: &str, body: &Value) -> Result<Answer, ApiError> {
+        self.send(Method::PATCH, path, Some(("application/strategic-merge-patch+json", body))).await
     }
 
     /// Changes the named fields of an object, as a JSON merge patch. With a `resourceVersion` in it, the answer
     /// is 409 if the object has changed since that version.
-    pub async fn merge(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.write(Method::PATCH, path, "application/merge-patch+json", body).await
-    }
-
-    async fn write(
-        &self,
-        method: Method,
-        path: &str,
-        kind: &str,
-        body: &serde_json::Value,
-    ) -> Result<String, ApiError> {
-        self.send(method, path, Some((kind, body))).await.map(|answer| answer.text)
+    pub async fn merge(&self, path: &str, body: &Value) -> Result<Answer, ApiError> {
+        self.send(Method::PATCH, path, Some(("application/merge-patch+json", body))).await
     }
 
     /// Sends a request, and a read once more with the next client if its own is of no use.
@@ -160,112 +130,96 @@ impl KubeApi {
         &self,
         method: Method,
         path: &str,
-        body: Option<(&str, &serde_json::Value)>,
+        body: Option<(&str, &Value)>,
     ) -> Result<Answer, ApiError> {
         let what = format!("{method} {path}");
-        let used = AtomicU64::new(0);
+        let first = self.client();
         let sent = async {
-            let mut attempts = 0;
+            let (mut opening, mut attempts) = (first.clone(), 0);
             loop {
-                let failed = |error: String| ApiError::Failed(what.clone(), error);
-                let (number, client) = self.client().await.map_err(failed)?;
-                used.store(number, Ordering::Relaxed);
                 attempts += 1;
-                let mut request = Request::builder().method(&method).uri(path);
-                let mut bytes = Vec::new();
-                if let Some((kind, body)) = body {
-                    request = request.header(CONTENT_TYPE, kind);
-                    bytes = serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?;
-                }
-                let request = request.body(bytes).map_err(|error| failed(error.to_string()))?;
-                let result = send(&client, request).await.and_then(|reply| match reply.status {
-                    status if status.is_success() => Ok(reply.answer),
-                    status => {
-                        let (what, code) = (what.clone(), status.as_u16());
-                        Err(ApiError::Refused { what, code, message: reply.refusal() })
-                    }
-                });
+                let failed = |why: Arc<str>| ApiError::Failed(what.clone(), why.to_string());
+                let client = opening.clone().await.map_err(failed)?;
+                let result = self.send_on(&client, &method, path, body).await;
                 let is_useless = match &result {
                     // Credentials may have been replaced.
                     Err(error) => matches!(error, ApiError::Failed(..)) || error.code() == Some(401),
                     Ok(_) => false,
                 };
-                if !is_useless {
+                if is_useless {
+                    self.forget(&opening);
+                }
+                if !is_useless || method != Method::GET || attempts >= ATTEMPTS {
                     return result;
                 }
-                let opening = self.replace(number);
-                if method != Method::GET || attempts >= ATTEMPTS || opening.await.is_err() {
-                    return result;
-                }
+                opening = self.client();
             }
         };
-        let Ok(result) = tokio::time::timeout(self.timeout, sent).await else {
-            drop(self.replace(used.into_inner()));
-            return Err(ApiError::Late(what, self.timeout));
+        let result = tokio::time::timeout(self.timeout, sent).await;
+        result.unwrap_or_else(|_| {
+            self.forget(&first);
+            Err(ApiError::Late(what.clone(), self.timeout))
+        })
+    }
+
+    async fn send_on(
+        &self,
+        client: &Client,
+        method: &Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<Answer, ApiError> {
+        let what = format!("{method} {path}");
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some((kind, _)) = body {
+            request = request.header(CONTENT_TYPE, kind);
+        }
+        let request = request.body(body.map_or_else(Vec::new, |(_, body)| body.to_string().into_bytes()));
+        let request = request.map_err(|error| ApiError::Failed(what.clone(), error.to_string()))?;
+        let reply = send(client, request).await?;
+        if reply.status.is_success() {
+            return Ok(reply.answer);
+        }
+        let (code, message) = (reply.status.as_u16(), reply.refusal());
+        Err(ApiError::Refused { what, code, message })
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, Option<Opening>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the client in use. Opens the next one if there is none, or if it is about to expire.
+    fn client(&self) -> Opening {
+        let mut in_use = self.in_use();
+        let is_useful = |opening: &&Opening| match opening.peek() {
+            Some(Ok(client)) => expires_in(client).is_none_or(|left| !left.is_zero()),
+            Some(Err(_)) => false,
+            None => true,
         };
-        result
-    }
-
-    /// Returns the client and its number. Replaces a client that is about to expire first.
-    async fn client(&self) -> Result<(u64, Client), String> {
-        let (number, client) = self.last_client();
-        if let Some(client) = client
-            && expires_in(&client).is_none_or(|left| !left.is_zero())
-        {
-            return Ok((number, client));
-        }
-        let replaced = self.replace(number).await;
-        match self.last_client() {
-            (number, Some(client)) => Ok((number, client)),
-            (_, None) => Err(replaced.err().unwrap_or_default().to_string()),
-        }
-    }
-
-    fn last_client(&self) -> (u64, Option<Client>) {
-        let state = self.state();
-        (state.number, state.client.clone())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the end of the replacement of the client with this number. It begins unless it is under way, and goes
-    /// on without the caller.
-    fn replace(&self, number: u64) -> Opening {
-        let mut state = self.state();
-        if state.number != number {
-            return async { Ok(()) }.boxed().shared();
-        }
-        if let Some(opening) = &state.opening {
+        if let Some(opening) = in_use.as_ref().filter(is_useful) {
             return opening.clone();
         }
-        let this = self.clone();
-        let opening = async move {
-            let opened = this.open_client().await;
-            let mut state = this.state();
-            state.opening = None;
-            let client = opened?;
-            state.number += 1;
-            state.client = Some(client);
-            Ok(())
-        };
-        let opening = opening.boxed().shared();
-        state.opening = Some(opening.clone());
-        drop(state);
+        let opening = open(self.connector.clone(), self.timeout).boxed().shared();
+        // It goes on without the caller: a credential plugin may run for seconds, and no request would leave it the time.
         tokio::spawn(opening.clone());
-        opening
+        in_use.insert(opening).clone()
     }
 
-    /// Returns a client whose connection is open: the API server has answered on it, whatever it said.
-    async fn open_client(&self) -> Result<Client, Arc<str>> {
-        let client = (self.connect)().await.map_err(|error| error.to_string())?;
-        let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
-        match tokio::time::timeout(self.timeout, client.send(request)).await {
-            Ok(Ok(_)) => Ok(client),
-            Ok(Err(error)) => Err(detail(&error).into()),
-            Err(_) => Err(ApiError::Late("GET /version".to_owned(), self.timeout).to_string().into()),
-        }
+    /// Forgets a client that is of no use, unless it is still being opened, or no longer in use.
+    fn forget(&self, useless: &Opening) {
+        let is_it = |opening: &mut Opening| opening.ptr_eq(useless) && opening.peek().is_some();
+        self.in_use().take_if(is_it);
+    }
+}
+
+/// Returns a client whose connection is open: the API server has answered on it, whatever it said.
+async fn open(connector: Connector, timeout: Duration) -> Result<Client, Arc<str>> {
+    let client = connector.connect(Arc::new(NoObserver)).await.map_err(|error| error.to_string())?;
+    let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
+    match tokio::time::timeout(timeout, client.send(request)).await {
+        Ok(Ok(_)) => Ok(client),
+        Ok(Err(error)) => Err(detail(&error).into()),
+        Err(_) => Err(ApiError::Late("GET /version".to_owned(), timeout).to_string().into()),
     }
 }
 
@@ -310,25 +264,31 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::BoxedService;
     use http::Response;
     use k8s_openapi::jiff::{SignedDuration, Timestamp};
-    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tower::BoxError;
 
     #[tokio::test]
     async fn a_client_that_is_about_to_expire_serves_no_other_request() {
         for (seconds, clients) in [(3600, 1), (30, 2)] {
             let built = Arc::new(AtomicU64::new(0));
             let count = built.clone();
-            let connect = move || {
+            let open = move || {
                 count.fetch_add(1, Ordering::Relaxed);
-                let empty = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
-                let now = Timestamp::try_from(nodegate_clock::wall()).unwrap();
-                let until = Some(now + SignedDuration::from_secs(seconds));
-                let client = Client::new(tower::service_fn(empty), "default").with_valid_until(until);
-                async { Ok(client) }.boxed()
+                let empty = |_: Request<Body>| async {
+                    Ok(Response::new(Body::empty().map_err(BoxError::from).boxed_unsync()))
+                };
+                BoxedService::new(tower::service_fn(empty))
             };
-            let timeout = Duration::from_secs(20);
-            let api = KubeApi { timeout, connect: Arc::new(connect), state: Arc::default() };
+            let api = KubeApi::over(Connector::Simulated(Arc::new(open)), Duration::from_secs(20));
+            let now = Timestamp::try_from(nodegate_clock::wall()).unwrap();
+            let until = Some(now + SignedDuration::from_secs(seconds));
+            let first = api.client().await.unwrap().with_valid_until(until);
+            let opened = async { Ok(first) }.boxed().shared();
+            opened.clone().await.unwrap();
+            *api.in_use() = Some(opened);
             for _ in 0..2 {
                 api.get("/api/v1/nodes/a").await.unwrap();
             }

@@ -11,7 +11,7 @@
 // TLS.
 
 use crate::credentials::Credentials;
-use crate::observe::{BoxedService, ObservingService, ResponseWithin, StreamId, WatchObserver};
+use crate::observe::{BoxedService, ObservingService, StreamId, StreamTag, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
 use futures::future::BoxFuture;
@@ -67,12 +67,6 @@ impl ClientError {
     /// Returns the error of credentials that can't be used, with their source.
     pub(crate) fn unusable(error: impl Display) -> Self {
         Self(found().map_or_else(|_| error.to_string(), |found| found.unusable(&error)))
-    }
-
-    /// Returns the error of a name for the server that is none.
-    pub(crate) fn server_name(name: &str) -> Self {
-        let what = "neither a DNS name nor an address";
-        Self::unusable(format_args!("its cluster's tls-server-name {name:?} is {what}"))
     }
 }
 
@@ -148,9 +142,9 @@ pub fn expires_in(client: &Client) -> Option<Duration> {
 /// its extensions, and waits so long for the head of its response. All other requests are of one object.
 pub fn tagged(client: Client, stream: StreamId, within: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
+    let tag = StreamTag { stream, within, ended_early: Arc::default() };
     let send = move |mut request: Request<Body>| {
-        request.extensions_mut().insert(stream);
-        request.extensions_mut().insert(ResponseWithin(within));
+        request.extensions_mut().insert(tag.clone());
         let client = client.clone();
         async move { client.send(request).await }
     };
@@ -167,21 +161,16 @@ pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, Clien
         .http1_max_buf_size(MAX_HEAD_BYTES)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(builder.build(https(config, tcp)?))
-}
-
-/// Returns a connector like kube's own, which also offers HTTP/2.
-fn https(config: &Config, tcp: Tcp) -> Result<HttpsConnector<Route>, ClientError> {
+    // Unlike kube's own connector, this one also offers HTTP/2.
     let tls = tls::client_config(config).map_err(ClientError::unusable)?;
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let builder = match &config.tls_server_name {
-        None => builder,
-        Some(name) => {
-            let server = name.clone().try_into().map_err(|_| ClientError::server_name(name))?;
-            builder.with_server_name_resolver(FixedServerNameResolver::new(server))
-        }
-    };
-    Ok(builder.enable_all_versions().wrap_connector(route(config, tcp)?))
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let what = "neither a DNS name nor an address";
+        let error = format!("its cluster's tls-server-name {name:?} is {what}");
+        let server = name.clone().try_into().map_err(|_| ClientError::unusable(error))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(server));
+    }
+    Ok(builder.build(https.enable_all_versions().wrap_connector(route(config, tcp)?)))
 }
 
 /// The way to the API server: direct, or through the kubeconfig's proxy.

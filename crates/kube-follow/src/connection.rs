@@ -22,7 +22,8 @@ pub struct Ends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     client: u64,
-    server: Option<SocketAddr>,
+    /// Its remote address.
+    pub(crate) server: Option<SocketAddr>,
     local: Option<SocketAddr>,
 }
 
@@ -34,21 +35,11 @@ impl Connection {
 
     pub(crate) fn of<B>(client: u64, response: &Response<B>) -> Self {
         let found = response.extensions();
-        let ends = found.get::<Ends>().copied().or_else(|| {
-            let info = found.get::<HttpInfo>()?;
-            Some(Ends { server: info.remote_addr(), local: info.local_addr() })
-        });
+        let of_socket = |info: &HttpInfo| Ends { server: info.remote_addr(), local: info.local_addr() };
+        let ends = found.get().copied().or_else(|| found.get().map(of_socket));
         let multiplexed = response.version() >= Version::HTTP_2;
-        Self {
-            client,
-            server: ends.map(|ends| ends.server),
-            local: ends.filter(|_| multiplexed).map(|ends| ends.local),
-        }
-    }
-
-    /// Returns its remote address.
-    pub fn server(&self) -> Option<SocketAddr> {
-        self.server
+        let local = ends.filter(|_| multiplexed).map(|ends| ends.local);
+        Self { client, server: ends.map(|ends| ends.server), local }
     }
 }
 
@@ -82,7 +73,7 @@ mod tests {
         assert_ne!(at(1, Version::HTTP_2, 4000), at(2, Version::HTTP_2, 4000));
         assert_eq!(at(1, Version::HTTP_11, 4000), at(1, Version::HTTP_11, 4001));
         assert_ne!(at(1, Version::HTTP_11, 4000), at(2, Version::HTTP_11, 4000));
-        assert_eq!(at(1, Version::HTTP_2, 4000).server().unwrap().port(), 6443);
+        assert_eq!(at(1, Version::HTTP_2, 4000).server.unwrap().port(), 6443);
         assert_eq!(Connection::of(3, &Response::new(())), Connection::of_client(3));
     }
 

@@ -35,7 +35,10 @@ pub enum Peer<'a> {
     /// can answer.
     Own(IpAddr),
     /// An API server, at any address.
-    ApiServer(Caller),
+    ApiServer {
+        /// True to speak for the agent; else neither a token nor a client certificate is shown.
+        as_agent: bool,
+    },
     /// The kubelet of this host, at one of the host's own addresses. The request speaks for the agent.
     Kubelet {
         /// The address. The connection also comes from it.
@@ -45,15 +48,6 @@ pub enum Peer<'a> {
         /// Certificates that are trusted beside the cluster's CA, as PEM.
         trusted: &'a [u8],
     },
-}
-
-/// The user that a request speaks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
-    /// No user: neither a token nor a client certificate is shown.
-    Anonymous,
-    /// The agent's own user.
-    Agent,
 }
 
 /// The reason why there is no answer.
@@ -124,14 +118,14 @@ pub async fn get(
 /// Returns how the peer is verified, and the `Authorization` header if the caller has a token. A verified peer has a
 /// certificate of the cluster's CA; an `insecure-skip-tls-verify` of the kubeconfig does not count.
 async fn verification(url: &Uri, peer: Peer<'_>) -> Result<(Config, Option<HeaderValue>), GetError> {
-    let (name, caller) = match peer {
+    let (name, as_agent) = match peer {
         Peer::Plain | Peer::Own(_) => {
             let mut config = Config::new(url.clone());
             config.root_cert = Some(Vec::new());
             return Ok((config, None));
         }
-        Peer::ApiServer(caller) => (API_SERVER, caller),
-        Peer::Kubelet { name, .. } => (name, Caller::Agent),
+        Peer::ApiServer { as_agent } => (API_SERVER, as_agent),
+        Peer::Kubelet { name, .. } => (name, true),
     };
     let mut config = found()?.config;
     (config.accept_invalid_certs, config.proxy_url) = (false, None);
@@ -144,7 +138,7 @@ async fn verification(url: &Uri, peer: Peer<'_>) -> Result<(Config, Option<Heade
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
         return Err(GetError::NoAuthority);
     }
-    if caller == Caller::Anonymous {
+    if !as_agent {
         config.auth_info = AuthInfo::default();
     }
     let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;

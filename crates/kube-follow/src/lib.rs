@@ -28,7 +28,7 @@ pub use backoff::Backoff;
 pub use client::{ClientError, Connector, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
 pub use failure_reason::{FailureReason, detail, find};
-pub use get::{Caller, GetError, Peer, get};
+pub use get::{GetError, Peer, get};
 pub use observe::{BoxedService, NoObserver, RequestOutcome, StreamId, WatchObserver};
 pub use resolve::resolve;
 pub use session::{Session, SessionEnd};

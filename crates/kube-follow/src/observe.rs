@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{Method, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -35,14 +35,19 @@ pub(crate) enum Unanswered {
     ClosedEarly,
 }
 
-/// The number of a client's stream, with which [`tagged`](crate::tagged) marks its requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The number of a client's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(pub usize);
 
-/// The longest wait for the head of a stream's response, with which [`tagged`](crate::tagged) marks its requests. The
-/// sender of a single request limits its own wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResponseWithin(pub(crate) Duration);
+/// The mark of [`tagged`](crate::tagged) on the requests of a session's stream.
+#[derive(Clone)]
+pub(crate) struct StreamTag {
+    pub(crate) stream: StreamId,
+    /// The longest wait for the head of a response. The sender of a single request limits its own wait.
+    pub(crate) within: Duration,
+    /// True if the last watch ended right after it had been accepted.
+    pub(crate) ended_early: Arc<AtomicBool>,
+}
 
 /// An observer of a client's traffic.
 pub trait WatchObserver: Send + Sync + 'static {
@@ -81,14 +86,8 @@ pub struct RequestOutcome {
 pub type BoxedService =
     BoxCloneService<Request<kube::client::Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
-/// Returns the verb of a request in RBAC's terms.
+/// Returns the verb of a read in RBAC's terms.
 fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
-    match request.method {
-        Method::POST => return "create",
-        Method::PUT => return "update",
-        Method::PATCH => return "patch",
-        _ => {}
-    }
     let query = request.uri.query().unwrap_or_default();
     match (query.split('&').any(|pair| pair.starts_with("watch=")), names_a_stream) {
         (true, _) => "watch",
@@ -97,16 +96,10 @@ fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
     }
 }
 
-/// Returns the server's name in a request. An IP address is written like that of a connection, with the port
-/// that a URI may omit.
+/// Returns the server's name in a request, written like the address of a connection: with the port that a URI may omit.
 fn named(uri: &Uri) -> String {
-    let host = uri.host().unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let default_port = if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
-    match bare.parse() {
-        Ok(ip) => SocketAddr::new(ip, uri.port_u16().unwrap_or(default_port)).to_string(),
-        Err(_) => uri.authority().map(ToString::to_string).unwrap_or_default(),
-    }
+    format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(default_port))
 }
 
 /// A request in flight. If it is dropped before its answer, it counts as not answered.
@@ -121,9 +114,6 @@ impl Drop for Asked {
     }
 }
 
-/// The streams whose last watch ended right after it had been accepted.
-type EndedEarly = Arc<Mutex<BTreeSet<StreamId>>>;
-
 fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -136,13 +126,11 @@ pub(crate) struct ObservingService<S> {
     client: u64,
     /// The address of the server of its last answer.
     server: Arc<Mutex<Option<SocketAddr>>>,
-    ended_early: EndedEarly,
 }
 
 impl<S> ObservingService<S> {
     pub(crate) fn new(inner: S, observer: Arc<dyn WatchObserver>) -> Self {
-        let (client, server) = (next_client(), Arc::default());
-        Self { inner, observer, client, server, ended_early: Arc::default() }
+        Self { inner, observer, client: next_client(), server: Arc::default() }
     }
 }
 
@@ -162,14 +150,14 @@ where
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let stream = parts.extensions.get::<StreamId>().copied();
-        let within = parts.extensions.get::<ResponseWithin>().copied();
-        let verb = verb(&parts, stream.is_some());
-        let watched = stream.filter(|_| verb == "watch");
+        let tag = parts.extensions.get::<StreamTag>().cloned();
+        let within = tag.as_ref().map(|tag| tag.within);
+        let stream = tag.as_ref().map(|tag| tag.stream);
+        let verb = verb(&parts, tag.is_some());
+        let watched = tag.filter(|_| verb == "watch");
         // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
-        // right away. A watcher that relists has waited before.
-        let ended_early = stream.is_some_and(|stream| locked(&self.ended_early).remove(&stream));
-        if ended_early && watched.is_some() {
+        // right away.
+        if watched.as_ref().is_some_and(|tag| tag.ended_early.load(Ordering::Relaxed)) {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
         let known = *locked(&self.server);
@@ -177,11 +165,11 @@ where
         let answer = RequestOutcome { server, stream, verb, code: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
-        let (observer, ended_early) = (self.observer.clone(), self.ended_early.clone());
+        let observer = self.observer.clone();
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
             let late = async {
-                let Some(ResponseWithin(within)) = within else { return std::future::pending().await };
+                let Some(within) = within else { return std::future::pending().await };
                 tokio::time::sleep(within).await;
                 within
             };
@@ -192,7 +180,7 @@ where
             };
             let connection = Connection::of(client, &response);
             response.extensions_mut().insert(connection);
-            if let Some(address) = connection.server() {
+            if let Some(address) = connection.server {
                 asked.answer.server = address.to_string();
                 *locked(&last_server) = Some(address);
             }
@@ -202,10 +190,9 @@ where
             let (mut head, inner) = response.into_parts();
             let instead = foreign_answer::replace(&mut head);
             let response = Response::from_parts(head, inner);
-            let watch = watched.filter(|_| response.status().is_success()).map(|stream| {
-                observer.accepted(stream, connection);
-                let scanner = LineScanner::default();
-                OpenWatch { observer, stream, ended_early, began: Instant::now(), scanner }
+            let watch = watched.filter(|_| response.status().is_success()).map(|tag| {
+                observer.accepted(tag.stream, connection);
+                OpenWatch { observer, tag, began: Instant::now(), scanner: LineScanner::default() }
             });
             Ok(response.map(|inner| ObservedBody { inner, watch, instead, length: 0 }))
         })
@@ -215,18 +202,15 @@ where
 /// An open watch. It ends when this value is dropped.
 struct OpenWatch {
     observer: Arc<dyn WatchObserver>,
-    stream: StreamId,
-    ended_early: EndedEarly,
+    tag: StreamTag,
     began: Instant,
     scanner: LineScanner,
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        if self.began.elapsed() < SHORT_LIFE {
-            locked(&self.ended_early).insert(self.stream);
-        }
-        self.observer.closed(self.stream);
+        self.tag.ended_early.store(self.began.elapsed() < SHORT_LIFE, Ordering::Relaxed);
+        self.observer.closed(self.tag.stream);
     }
 }
 
@@ -273,7 +257,7 @@ impl<B> ObservedBody<B> {
         let Some(data) = frame.data_ref() else { return Ok(frame) };
         if let Some(watch) = &mut self.watch {
             watch.scanner.feed(data)?;
-            watch.observer.heard(watch.stream);
+            watch.observer.heard(watch.tag.stream);
             return Ok(frame);
         }
         self.length += data.len();
@@ -303,7 +287,9 @@ mod tests {
 
     /// Returns a request of a stream.
     fn ask_for_stream(uri: &str) -> Request<()> {
-        Request::builder().uri(uri).extension(StreamId(0)).body(()).unwrap()
+        let (within, ended_early) = (Duration::from_secs(4), Arc::default());
+        let tag = StreamTag { stream: StreamId(0), within, ended_early };
+        Request::builder().uri(uri).extension(tag).body(()).unwrap()
     }
 
     #[tokio::test]
@@ -350,20 +336,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_waits_for_as_long_as_its_tag_says() {
-        let after = |seconds, within: Option<f64>| {
+        let after = |seconds, request: Request<()>| {
             let slow = move |_: Request<()>| async move {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
             };
-            let service = ObservingService::new(tower::service_fn(slow), Arc::new(NoObserver));
-            let mut request = ask_for_stream("/api/v1/nodes?limit=500");
-            if let Some(within) = within {
-                request.extensions_mut().insert(ResponseWithin(Duration::from_secs_f64(within)));
-            }
-            service.oneshot(request)
+            ObservingService::new(tower::service_fn(slow), Arc::new(NoObserver)).oneshot(request)
         };
-        assert!(after(3.1, Some(4.0)).await.is_ok() && after(60.0, None).await.is_ok());
-        let late = after(4.1, Some(4.0)).await.map(drop).unwrap_err();
+        let list = "/api/v1/nodes?limit=500";
+        assert!(after(3.1, ask_for_stream(list)).await.is_ok() && after(60.0, ask(list)).await.is_ok());
+        let late = after(4.1, ask_for_stream(list)).await.map(drop).unwrap_err();
         assert_eq!(late.to_string(), "no answer within 4 s");
     }
 }

@@ -94,19 +94,6 @@ mod tests {
     use std::sync::Arc;
     use tower::BoxError;
 
-    /// A proxy's page, as any body, must not look like something of the API.
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_of_no_api_server_is_named_without_its_body() {
-        for (list, said) in [
-            (Some((200, r#"{"hello":"world"}"#)), "the answer is not one of the Kubernetes API"),
-            (Some((302, "to:/login?a=b")), "HTTP 302 to /login: this is not a Kubernetes API server"),
-            (Some((503, HTML)), "HTTP 503 with a web page: this is not a Kubernetes API server"),
-        ] {
-            let ended = session(list).run(pending(), |_| {}).await;
-            assert!(ended.detail.starts_with(said), "{}", ended.detail);
-        }
-    }
-
     /// Returns a session whose lists get this answer, or none, and whose watches end at once.
     fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
         let answer = move |request: Request<Body>| async move {
@@ -138,19 +125,24 @@ mod tests {
     /// From a proxy before the API server.
     const HTML: &str = "<style>\nbody {\n  color: red;\n}\n</style>\nno";
 
+    /// A proxy's page, as any body, must not look like something of the API.
     #[tokio::test(start_paused = true)]
     async fn each_end_has_its_reason() {
-        for (list, reason) in [
-            (None, FailureReason::Timeout),
-            (Some((400, BAD_REQUEST)), FailureReason::BadRequest),
-            (Some((200, r#"{"kind":"NodeList","#)), FailureReason::Malformed),
-            (Some((200, EMPTY)), FailureReason::ClosedEarly),
-            (Some((503, INDENTED)), FailureReason::ServerError),
-            (Some((403, HTML)), FailureReason::ServerError),
-            (Some((401, HTML)), FailureReason::Unauthorized),
+        use FailureReason::{BadRequest, ClosedEarly, Malformed, ServerError, Timeout, Unauthorized};
+        for (list, reason, said) in [
+            (None, Timeout, "no answer within 4 s"),
+            (Some((400, BAD_REQUEST)), BadRequest, "400 Bad Request"),
+            (Some((200, r#"{"kind":"NodeList","#)), Malformed, "the answer is not one of the Kubernetes API"),
+            (Some((200, r#"{"hello":"world"}"#)), Malformed, "the answer is not one of the Kubernetes API"),
+            (Some((200, EMPTY)), ClosedEarly, "the last watch was closed right after"),
+            (Some((503, INDENTED)), ServerError, "503 Service Unavailable: etcd is away"),
+            (Some((302, "to:/login?a=b")), ServerError, "HTTP 302 to /login: this is not a Kubernetes API"),
+            (Some((403, HTML)), ServerError, "HTTP 403 with a web page"),
+            (Some((401, HTML)), Unauthorized, "HTTP 401 with a web page"),
         ] {
             let ended = session(list).run(pending(), |_| {}).await;
             assert_eq!(ended.reason, reason, "{}", ended.detail);
+            assert!(ended.detail.starts_with(said), "{}", ended.detail);
         }
     }
 

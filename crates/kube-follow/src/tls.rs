@@ -52,33 +52,16 @@ pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, BoxError> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
+/// Returns the client's certificates and their key, which the kubeconfig or its credential plugin has given as data.
 fn identity(user: &AuthInfo) -> Result<Option<Identity>, BoxError> {
-    const CERTIFICATE: &str = "client-certificate";
-    const KEY: &str = "client-key";
-    let certificate =
-        load(CERTIFICATE, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
-    let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
-    let key = load(KEY, key_data, user.client_key.as_deref())?;
-    let (certificate, key) = match (certificate, key) {
-        (None, None) => return Ok(None),
-        (Some(certificate), Some(key)) => (certificate, key),
-        _ => return Err("a client certificate needs its key, and a key its certificate".into()),
+    let (Some(certificate), Some(key)) = (&user.client_certificate_data, &user.client_key_data) else {
+        return Ok(None);
     };
+    let (certificate, key) = (STANDARD.decode(certificate)?, STANDARD.decode(key.expose_secret())?);
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
-    let chain = chain.map_err(|error| format!("{CERTIFICATE}: {error}"))?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| format!("{KEY}: {error}"))?;
+    let chain = chain.map_err(|error| format!("client-certificate: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| format!("client-key: {error}"))?;
     Ok(Some((chain, key)))
-}
-
-/// Loads data or a file of the kubeconfig. Data takes precedence over the file.
-fn load(what: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
-    match (data, file) {
-        (Some(data), _) => {
-            STANDARD.decode(data.trim()).map(Some).map_err(|_| format!("{what} is not base64"))
-        }
-        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|error| format!("{file}: {error}")),
-        (None, None) => Ok(None),
-    }
 }
 
 /// Accepts any server that has the key of its certificate: `insecure-skip-tls-verify`.
@@ -123,21 +106,6 @@ impl ServerCertVerifier for Anyone {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_can_not_be_used_is_named() {
-        let said = |user| {
-            let mut config = Config::new("https://api.test:6443".parse().unwrap());
-            (config.root_cert, config.auth_info) = (Some(Vec::new()), user);
-            client_config(&config).unwrap_err().to_string()
-        };
-        let data =
-            |text: &str| AuthInfo { client_certificate_data: Some(text.to_owned()), ..AuthInfo::default() };
-        assert_eq!(said(data("")), "a client certificate needs its key, and a key its certificate");
-        assert_eq!(said(data("%")), "client-certificate is not base64");
-        let missing = AuthInfo { client_key: Some("/nowhere/key".to_owned()), ..AuthInfo::default() };
-        assert!(said(missing).starts_with("/nowhere/key: "));
-    }
 
     /// A certificate of version 1, and its key.
     const VERSION_1: &str = "-----BEGIN CERTIFICATE-----

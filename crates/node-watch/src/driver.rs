@@ -1,27 +1,24 @@
 //! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
-use crate::freshness::{Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal};
+use crate::freshness::{Action, Check, Finding, FreshnessMonitor, Input, NodeVersion, Refusal};
 use crate::link::Link;
 use crate::node_watch::NodeWatch;
-use crate::stream::Stream;
+use crate::stream::{NODE, StreamId};
 use futures::future::{BoxFuture, FutureExt, select_all};
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{GetParams, ListParams, Request};
-use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, StreamId, WatchObserver, send};
+use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, WatchObserver, send};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use serde::Deserialize;
+use std::fmt::Display;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
-
-/// The most checks without an answer. Of those on a new client there is one: each has a connection.
-const MAX_CHECKS: usize = 3;
 
 /// The driver of the state machine.
 pub(crate) struct Driver {
@@ -37,11 +34,9 @@ struct State {
     machine: FreshnessMonitor,
     followers: Vec<FollowerLine>,
     /// The next consistency check to send.
-    next_check: Option<NextCheck>,
-    /// The number of the last check whose answer no longer counts.
-    abandoned: u64,
+    next_check: Option<Check>,
     /// The server of the last single request.
-    server: String,
+    server: Option<String>,
     failing: Episode,
     /// True if the agent may list Nodes, but not get one.
     may_not_get: bool,
@@ -52,15 +47,9 @@ struct State {
 struct FollowerLine {
     retry_after: Option<Duration>,
     /// The server of its last request.
-    server: String,
+    server: Option<String>,
     /// Tells it to drop its stream, and why.
     replace: watch::Sender<Option<FailureReason>>,
-}
-
-#[derive(Clone, Copy)]
-struct NextCheck {
-    number: u64,
-    on_a_new_connection: bool,
 }
 
 /// The result of a consistency check.
@@ -69,6 +58,7 @@ type Asked = Result<(Client, NodeVersion, Connection), Failure>;
 /// The error of a consistency check.
 struct Failure {
     refusal: Refusal,
+    retry_after: Option<Duration>,
     error: String,
 }
 
@@ -82,8 +72,7 @@ impl Driver {
             machine,
             followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
             next_check: None,
-            abandoned: 0,
-            server: String::new(),
+            server: None,
             failing: Episode::default(),
             may_not_get: false,
         };
@@ -107,42 +96,35 @@ impl Driver {
         let before = state.machine.wake_at();
         let actions = state.machine.step(input, self.now());
         let next = state.machine.wake_at();
-        let mut unused = None;
         for action in actions {
-            unused = self.act(action, &mut state).or(unused);
+            self.act(action, &mut state);
         }
         if !state.machine.is_awaiting_watch() {
-            unused = unused.or_else(|| self.link.unneeded());
+            self.link.drop_the_answer();
         }
-        // A dropped client may close connections, and report that here.
         drop(state);
-        drop(unused);
         // The loop sleeps until the previous wake-up time, or forever.
         if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.wake.notify_one();
         }
     }
 
-    /// Records proof, and the flip if it ends a stale cache.
-    fn prove(&self, at: Moment) {
-        self.watch.board.prove(at);
-        self.watch.board.tick(self.now(), nodegate_clock::wall());
-    }
-
-    /// Executes an action; returns a client that is no longer needed.
-    fn act(&self, action: Action, state: &mut State) -> Option<Client> {
+    fn act(&self, action: Action, state: &mut State) {
         match action {
-            Action::Prove(at) => self.prove(at),
-            Action::ProveNode(at) => {
-                self.prove(at);
-                self.watch.metrics.node_proved.advance(at);
+            Action::Prove { at, by_node } => {
+                self.watch.board.prove(at);
+                // The flip, if this ends a stale cache.
+                self.watch.board.tick(self.now(), nodegate_clock::wall());
+                if by_node {
+                    self.watch.metrics.node_proved.advance(at);
+                }
             }
             Action::ProveServices(indices, at) => {
                 self.watch.board.prove_services(&indices, at, self.now(), nodegate_clock::wall());
             }
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed.advance(at),
-            Action::Check { number, on_a_new_connection } => {
-                state.next_check = Some(NextCheck { number, on_a_new_connection });
+            Action::Check(check) => {
+                state.next_check = Some(check);
                 self.wake.notify_one();
             }
             Action::Found(Finding::Rewound, node) => tracing::warn!(
@@ -155,15 +137,13 @@ impl Driver {
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(server = state.server, "moving the watches to a new connection");
-                return self.link.move_to_the_answer();
+                self.link.move_to_the_answer();
             }
-            Action::Abandon(number) => state.abandoned = number,
             Action::Late(after) => {
                 let error = format!("no answer within {} s", after.as_secs_f64());
                 // The request has not told yet which server it goes to: the one of the watches, as a rule.
-                let watched = state.line(Stream::Node).map(|line| line.server.clone());
-                state.server = watched.unwrap_or_default();
-                self.check_fails(state, Refusal::NoAnswer { retry_after: None }, &error);
+                state.server = state.line(NODE).and_then(|line| line.server.clone());
+                self.check_fails(state, Refusal::NoAnswer, &error);
             }
             Action::Replace(stream, why) => {
                 if let Some(line) = state.line(stream) {
@@ -171,13 +151,12 @@ impl Driver {
                 }
             }
         }
-        None
     }
 
     // === For followers ===
 
     /// Records that a follower restarts.
-    pub(crate) fn begin(&self, stream: Stream) {
+    pub(crate) fn begin(&self, stream: StreamId) {
         // This drops a notification for the previous watch.
         if let Some(line) = self.state().line(stream) {
             line.replace.send_replace(None);
@@ -186,7 +165,7 @@ impl Driver {
     }
 
     /// Waits until the state machine replaces the stream.
-    pub(crate) async fn replaced(&self, stream: Stream) -> FailureReason {
+    pub(crate) async fn replaced(&self, stream: StreamId) -> FailureReason {
         let replaced = self.state().line(stream).map(|line| line.replace.subscribe());
         let Some(mut replaced) = replaced else { return pending().await };
         let why = replaced.wait_for(Option::is_some).await.ok().and_then(|why| *why);
@@ -200,13 +179,13 @@ impl Driver {
     }
 
     /// Takes the `Retry-After` of the stream's last answer.
-    pub(crate) fn retry_after(&self, stream: Stream) -> Option<Duration> {
+    pub(crate) fn retry_after(&self, stream: StreamId) -> Option<Duration> {
         self.state().line(stream)?.retry_after.take()
     }
 
     /// Returns the API server that received this stream's last request, or `None` before the first one.
-    pub(crate) fn server(&self, stream: Stream) -> Option<String> {
-        self.state().line(stream).map(|line| line.server.clone()).filter(|server| !server.is_empty())
+    pub(crate) fn server(&self, stream: StreamId) -> Option<String> {
+        self.state().line(stream)?.server.clone()
     }
 
     // === The consistency check ===
@@ -218,20 +197,20 @@ impl Driver {
 
     /// Sends a consistency check, on the client of the watches or on a new one. An answer that takes longer than
     /// the cache stays fresh proves nothing.
-    async fn ask(self: Arc<Self>, next: NextCheck) -> Asked {
+    async fn ask(self: Arc<Self>, check: Check) -> Asked {
         let asked = async {
-            let in_use = self.link.in_use().borrow().clone().filter(|_| !next.on_a_new_connection);
+            let in_use = self.link.in_use().borrow().clone().filter(|_| !check.on_a_new_connection);
             let client = if let Some(client) = in_use {
                 client
             } else {
                 let client = self.link.connect(self.clone()).await;
-                client.map_err(|error| Failure::no_answer(error.to_string()))?
+                client.map_err(Failure::no_answer)?
             };
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
         };
         let within = self.watch.board.policy().stale_after;
-        let late = |_| Failure::no_answer(format!("no answer within {} s", within.as_secs_f64()));
+        let late = |_| Failure::no_answer(format_args!("no answer within {} s", within.as_secs_f64()));
         tokio::time::timeout(within, asked).await.map_err(late)?
     }
 
@@ -256,33 +235,33 @@ impl Driver {
         } else {
             nodes.get_metadata(name, &GetParams::default())
         };
-        let request = request.map_err(|error| Failure::no_answer(error.to_string()))?;
-        send(client, request).await.map_err(|error| Failure::no_answer(error.to_string()))
+        let request = request.map_err(Failure::no_answer)?;
+        send(client, request).await.map_err(Failure::no_answer)
     }
 
-    fn conclude(&self, next: NextCheck, asked: Asked) {
-        let number = next.number;
-        if number <= self.state().abandoned {
+    fn conclude(&self, check: Check, asked: Asked) {
+        let Check { number, on_a_new_connection } = check;
+        if !self.state().machine.waits_for(check) {
             return;
         }
         match asked {
             Ok((client, node, connection)) => {
                 self.state().failing.ends(Duration::ZERO);
-                if next.on_a_new_connection {
+                if on_a_new_connection {
                     self.link.answered(client);
                 }
                 self.step(Input::Answered { number, node, connection });
             }
-            Err(failure) => {
-                self.check_fails(&mut self.state(), failure.refusal, &failure.error);
-                self.step(Input::Unanswered { number, refusal: failure.refusal });
+            Err(Failure { refusal, retry_after, error }) => {
+                self.check_fails(&mut self.state(), refusal, &error);
+                self.step(Input::Unanswered { number, refusal, retry_after });
             }
         }
     }
 
     /// Records why a check gives no proof, and logs that.
     fn check_fails(&self, state: &mut State, refusal: Refusal, error: &str) {
-        self.trouble(Some(state.server.clone()).filter(|server| !server.is_empty()), error);
+        self.trouble(state.server.clone(), error);
         let unauthorized = refusal == Refusal::Unauthorized;
         let kind = if unauthorized { "unauthorized" } else { "no answer" };
         if !state.failing.lasts(kind, self.now().since(Moment::default())) {
@@ -313,80 +292,68 @@ fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
         status if !status.is_success() => return Err(Failure::of(reply)),
         _ => {
             let found: Found = serde_json::from_str(&reply.answer.text)
-                .map_err(|error| Failure::no_answer(format!("unreadable answer: {error}")))?;
+                .map_err(|error| Failure::no_answer(format_args!("unreadable answer: {error}")))?;
             let node =
                 found.items.map_or(Some(found.metadata), |items| Some(items.into_iter().next()?.metadata));
             node.map_or(NodeVersion::Absent, |meta| NodeVersion::present(&meta))
         }
     };
-    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
+    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere"))?;
     Ok((node, connection))
 }
 
 impl State {
-    fn line(&mut self, stream: Stream) -> Option<&mut FollowerLine> {
-        self.followers.get_mut(StreamId::from(stream).0)
+    fn line(&mut self, stream: StreamId) -> Option<&mut FollowerLine> {
+        self.followers.get_mut(stream.0)
     }
 }
 
 impl Failure {
-    fn no_answer(error: String) -> Self {
-        Self { refusal: Refusal::NoAnswer { retry_after: None }, error }
+    fn no_answer(error: impl Display) -> Self {
+        Self { refusal: Refusal::NoAnswer, retry_after: None, error: error.to_string() }
     }
 
     /// Converts an answer that is an error. A server that fails may be one of several; all servers refuse the other
     /// requests alike.
     fn of(reply: &Reply) -> Self {
-        let retry_after = reply.retry_after;
         let refusal = match reply.status {
-            StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
+            StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled,
             StatusCode::UNAUTHORIZED => Refusal::Unauthorized,
-            status if status.is_redirection() || status.is_client_error() => {
-                Refusal::Answered { retry_after }
-            }
-            _ => Refusal::NoAnswer { retry_after },
+            status if status.is_redirection() || status.is_client_error() => Refusal::Answered,
+            _ => Refusal::NoAnswer,
         };
-        Self { refusal, error: reply.refusal() }
+        Self { refusal, retry_after: reply.retry_after, error: reply.refusal() }
     }
 }
 
 /// Drives the state machine, forever.
 pub(crate) async fn run(driver: Arc<Driver>) {
-    let mut checks: Vec<(NextCheck, BoxFuture<'_, Asked>)> = Vec::new();
+    let mut checks: Vec<(Check, BoxFuture<'_, Asked>)> = Vec::new();
     loop {
         let now = driver.now();
         driver.watch.liveness.watch.advance(now);
-        if driver.link.must_be_replaced() {
-            driver.step(Input::NewClientDue);
-        }
-        // It is taken first: in the condition itself the lock would be held through the block.
-        let (next, abandoned) = {
-            let mut state = driver.state();
-            (state.next_check.take(), state.abandoned)
-        };
-        checks.retain(|(check, _)| check.number > abandoned);
+        // Each is dropped without the lock: a request that is given up reports that to the driver.
+        checks.retain(|(check, _)| driver.state().machine.waits_for(*check));
+        let next = driver.state().next_check.take();
         if let Some(next) = next {
+            // Of those on a new client there is one: each has a connection.
             checks.retain(|(other, _)| !(other.on_a_new_connection && next.on_a_new_connection));
-            if checks.len() == MAX_CHECKS {
-                drop(checks.remove(0));
-            }
             checks.push((next, driver.clone().ask(next).boxed()));
         }
         let wake_at = driver.state().machine.wake_at();
         let pause = wake_at.map_or(REPORT_EVERY, |at| at.since(now)).min(REPORT_EVERY);
-        let expires = driver.link.expires().unwrap_or_else(|| Instant::now() + REPORT_EVERY);
         tokio::select! {
             biased;
-            (next, asked) = first_of(&mut checks) => driver.conclude(next, asked),
+            (check, asked) = first_of(&mut checks) => driver.conclude(check, asked),
             () = driver.wake.notified() => {}
             () = tokio::time::sleep(pause) => driver.step(Input::Woke { wall: nodegate_clock::wall() }),
-            () = tokio::time::sleep_until(expires) => {}
+            () = driver.link.expired() => driver.step(Input::NewClientDue),
         }
     }
 }
 
 /// Waits for the first result of these checks, and takes it.
-async fn first_of(checks: &mut Vec<(NextCheck, BoxFuture<'_, Asked>)>) -> (NextCheck, Asked) {
+async fn first_of(checks: &mut Vec<(Check, BoxFuture<'_, Asked>)>) -> (Check, Asked) {
     if checks.is_empty() {
         return pending().await;
     }
@@ -396,15 +363,15 @@ async fn first_of(checks: &mut Vec<(NextCheck, BoxFuture<'_, Asked>)>) -> (NextC
 
 impl WatchObserver for Driver {
     fn accepted(&self, stream: StreamId, connection: Connection) {
-        self.step(Input::Accepted(stream.into(), connection));
+        self.step(Input::Accepted(stream, connection));
     }
 
     fn heard(&self, stream: StreamId) {
-        self.step(Input::Bytes(stream.into()));
+        self.step(Input::Bytes(stream));
     }
 
     fn closed(&self, stream: StreamId) {
-        self.step(Input::Closed(stream.into()));
+        self.step(Input::Closed(stream));
     }
 
     fn answered(&self, answer: &RequestOutcome) {
@@ -412,16 +379,18 @@ impl WatchObserver for Driver {
         let up = answer.code.is_some_and(|code| code < 500);
         self.watch.metrics.server(&answer.server, up);
         let mut state = self.state();
+        let server = Some(answer.server.clone());
         let Some(stream) = answer.stream else {
-            return state.server.clone_from(&answer.server);
+            state.server = server;
+            return;
         };
-        if let Some(line) = state.line(stream.into()) {
+        if let Some(line) = state.line(stream) {
             line.retry_after = answer.retry_after;
-            line.server.clone_from(&answer.server);
+            line.server = server;
         }
         drop(state);
         // The Node's follower itself gets a new client.
-        if answer.code == Some(401) && Stream::from(stream) != Stream::Node {
+        if answer.code == Some(401) && stream != NODE {
             self.step(Input::NewClientDue);
         }
     }

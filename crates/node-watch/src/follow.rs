@@ -3,15 +3,14 @@
 
 use crate::broken_watches::BrokenWatches;
 use crate::driver::Driver;
-use crate::followed::{Followed, OwnNode, Renewed};
+use crate::followed::{Followed, OwnNode};
 use crate::freshness::{Input, NodeVersion};
 use crate::link::LASTING;
 use crate::node_watch::FirstList;
-use crate::stream::Stream;
-use crate::watched_objects::Watched;
-use kube::Client;
+use crate::stream::{LEASE, NODE, StreamId};
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
@@ -34,17 +33,9 @@ const REST_OF_LIST: Duration = Duration::from_secs(1);
 /// from 500 to 600, they came at five times the even rate. Other means detect silence, so this may be rare:
 /// two watches cost 2.4 to 7.2 requests an hour, as drawn, beside 44 to 45 checks.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 1000..=3000;
-/// The wait after a watch of a Service was forbidden.
-const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
-/// The wait after a watch of the Lease was forbidden. The agent works without it, but needs more checks;
+/// The wait after a watch of the Lease or of a Service was forbidden. Without the Lease the agent needs more checks;
 /// these requests come on top of them.
-const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
-
-/// The time for which an agent that starts keeps its ports closed at most (`--stale-after`, 20 s). Until then
-/// it waits less between two attempts. Otherwise it might open the ports without data, although the API
-/// server has been back for seconds.
-const STARTING: Duration = Duration::from_secs(20);
-const MAX_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
+const FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
 /// Follows the own Node, forever.
 pub(crate) async fn node(
@@ -54,8 +45,8 @@ pub(crate) async fn node(
     cordons: Sender<Option<String>>,
 ) {
     let link = &driver.link;
-    let (first_list, held) = (Some(first_list), NodeVersion::Unknown);
-    let mut follower = Follower::new(driver, OwnNode { first_list, held, cordons });
+    let node = OwnNode { held: NodeVersion::Unknown, cordons };
+    let mut follower = Follower::new(driver, node, Some(first_list));
     loop {
         let ended = match link.next(driver.clone()).await {
             Ok(client) => {
@@ -80,8 +71,10 @@ pub(crate) fn around(wait: Duration) -> Duration {
 /// Follows one list.
 pub(crate) struct Follower<F> {
     driver: Arc<Driver>,
-    stream: Stream,
+    stream: StreamId,
     followed: F,
+    /// Given back when the first list is complete, or can't be had for the time being.
+    first_list: Option<FirstList>,
     backoff: Backoff,
     answer_within: Duration,
     failing: Episode,
@@ -89,10 +82,17 @@ pub(crate) struct Follower<F> {
 }
 
 impl<F: Followed> Follower<F> {
-    pub(crate) fn new(driver: &Arc<Driver>, followed: F) -> Self {
-        let (driver, stream) = (driver.clone(), followed.stream());
-        let (backoff, failing, broken_watches) = <(Backoff, Episode, BrokenWatches)>::default();
-        Self { driver, stream, followed, backoff, answer_within: ANSWER_WITHIN, failing, broken_watches }
+    pub(crate) fn new(driver: &Arc<Driver>, followed: F, first_list: Option<FirstList>) -> Self {
+        Self {
+            driver: driver.clone(),
+            stream: followed.stream(),
+            followed,
+            first_list,
+            backoff: Backoff::default(),
+            answer_within: ANSWER_WITHIN,
+            failing: Episode::default(),
+            broken_watches: BrokenWatches::default(),
+        }
     }
 
     /// Follows on the client in use, forever, and moves to each new one.
@@ -108,7 +108,7 @@ impl<F: Followed> Follower<F> {
             };
             let ended = self.session(client, moved).await;
             if ended.reason != FailureReason::Moved {
-                self.followed.settled(&self.driver);
+                self.first_list.take().into_iter().for_each(FirstList::settled);
                 self.rest(&ended).await;
             }
         }
@@ -118,7 +118,7 @@ impl<F: Followed> Follower<F> {
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
         let (now, (_, due_after)) = (self.driver.now(), self.driver.pace());
-        if self.broken_watches.ended(ended, now) && self.stream == Stream::Node {
+        if self.broken_watches.ended(ended, now) && self.stream == NODE {
             let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
             tracing::warn!(
                 error,
@@ -131,12 +131,10 @@ impl<F: Followed> Follower<F> {
         if ended.reason == FailureReason::Relist || !pause.is_zero() {
             self.backoff.reset();
             // Without the Node's watch, the Lease proves nothing.
-            let wait =
-                if self.stream == Stream::Lease { pause } else { due_after.saturating_sub(ended.lasted) };
+            let wait = if self.stream == LEASE { pause } else { due_after.saturating_sub(ended.lasted) };
             return tokio::time::sleep(wait).await;
         }
-        if self.stream == Stream::Node
-            && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
+        if self.stream == NODE && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }
@@ -147,14 +145,10 @@ impl<F: Followed> Follower<F> {
             self.answer_within = ANSWER_WITHIN;
         }
         let wait = match ended.reason {
-            // The agent works without the Lease.
-            FailureReason::Forbidden if self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
-            FailureReason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
+            // The agent works without them.
+            FailureReason::Forbidden if self.stream != NODE => around(FORBIDDEN_WAIT),
             // The API server has just answered the check, and each agent sends its check at another time.
             FailureReason::Unresponsive | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
-            _ if self.driver.now() < Moment::from_start(STARTING) => {
-                self.backoff.wait().min(around(MAX_WAIT_WHILE_STARTING))
-            }
             _ => self.backoff.wait(),
         };
         let alone = self.driver.retry_after(self.stream);
@@ -170,36 +164,18 @@ impl<F: Followed> Follower<F> {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
         // As it is: the API server quotes names in it.
         let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
-        let forbidden = ended.reason == FailureReason::Forbidden;
         let again = if self.failing.is_on() { " again" } else { "" };
         let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
         // A fault of the Lease's watch also hits the Node's, whose line is enough.
-        if !is_news || (self.stream == Stream::Lease && !forbidden) {
+        if !is_news || (self.stream == LEASE && ended.reason != FailureReason::Forbidden) {
             tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
             return;
         }
-        match (self.stream, ended.reason) {
-            (Stream::Service(index), FailureReason::Forbidden) => {
-                let service = self.driver.watch.board.catalog().services().nth(index);
-                tracing::warn!(
-                    service = service.map(field::display),
-                    error,
-                    "not allowed to watch the Service's EndpointSlices; its check uses the last known \
-                     state, or passes. The rights are in manifests/services.yaml"
-                );
-            }
-            (Stream::Lease, _) => tracing::warn!(
-                error,
-                "not allowed to watch the node's Lease; continuing without it, with more requests"
-            ),
-            (_, FailureReason::Forbidden) => tracing::warn!(
-                resource,
-                error,
-                server,
-                "the account lacks a right; retrying. Apply the manifests or the chart again: they grant it"
-            ),
+        let service = self.followed.service().map(field::display);
+        match ended.reason {
+            FailureReason::Forbidden => tracing::warn!(resource, service, error, server, "{}", F::FORBIDDEN),
             // They do not pass by themselves.
-            (_, FailureReason::Tls | FailureReason::NoClient | FailureReason::Unauthorized) => {
+            FailureReason::Tls | FailureReason::NoClient | FailureReason::Unauthorized => {
                 tracing::warn!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying");
             }
             _ => tracing::info!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying"),
@@ -213,7 +189,7 @@ impl<F: Followed> Follower<F> {
         let (pauses, list_done) = (!self.broken_watches.pause(asked_at).is_zero(), Notify::new());
         let within = self.answer_within.max(self.driver.pace().0 * 2);
         let session = Session {
-            api: self.followed.api(tagged(client, self.stream.into(), within)),
+            api: self.followed.api(tagged(client, self.stream, within)),
             config: self.followed.selected(&self.driver.watch).timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: within + REST_OF_LIST,
         };
@@ -236,7 +212,10 @@ impl<F: Followed> Follower<F> {
         let (store, mut writer) = reflector::store();
         session
             .run(stop, |event: Event<F::Object>| {
-                let event = event.modify(|object| object.trim(&self.driver.watch.node_name));
+                let event = event.modify(|object| {
+                    object.meta_mut().managed_fields = None;
+                    F::trim(object, &self.driver.watch.node_name);
+                });
                 self.count(&event);
                 if let Event::Apply(object) | Event::Delete(object) = &event
                     && let Some(outdated) = self.followed.outdated(object)
@@ -244,35 +223,23 @@ impl<F: Followed> Follower<F> {
                     return self.driver.step(Input::Changed(outdated));
                 }
                 writer.apply_watcher_event(&event);
-                let listed = matches!(event, Event::InitDone);
-                // The facts are stored first, then the proof of them.
-                let node = match &event {
+                let listed = match &event {
                     Event::Init | Event::InitApply(_) => return,
-                    Event::Apply(_) | Event::Delete(_) | Event::InitDone => {
-                        self.followed.changed(&self.driver.watch, &store.state(), listed)
-                    }
+                    Event::InitDone => Some(asked_at),
+                    Event::Apply(_) | Event::Delete(_) => None,
                 };
-                if let Event::Apply(object) = &event
-                    && let Some(Renewed { at, every }) = F::renewed(object)
-                {
-                    self.driver.step(Input::Renewed { at, every, wall: nodegate_clock::wall() });
+                // The facts are stored first, then the proof of them.
+                if let Some(input) = self.followed.changed(&self.driver.watch, &store.state(), listed) {
+                    self.driver.step(input);
                 }
-                match (node, self.stream) {
-                    (Some(node), _) if listed => self.driver.step(Input::Listed { asked_at, node }),
-                    (Some(node), _) => self.driver.step(Input::Changed(node)),
-                    (None, Stream::Service(index)) if listed => {
-                        self.driver.step(Input::ServiceListed { index, asked_at });
+                if listed.is_some() {
+                    self.first_list.take().into_iter().for_each(FirstList::settled);
+                    if self.stream == NODE {
+                        self.driver.link.connected();
                     }
-                    (None, Stream::Lease) if listed && !store.is_empty() => {
-                        self.driver.step(Input::LeaseListed);
-                    }
-                    (None, _) => {}
-                }
-                if listed {
-                    self.followed.settled(&self.driver);
                     list_done.notify_one();
                 }
-                if self.broken_watches.takes(listed, self.driver.now().since(asked_at)) {
+                if self.broken_watches.takes(listed.is_some(), self.driver.now().since(asked_at)) {
                     self.watching_again();
                 }
             })
@@ -294,7 +261,7 @@ impl<F: Followed> Follower<F> {
             return;
         }
         let resource = F::RESOURCE;
-        if self.stream == Stream::Lease {
+        if self.stream == LEASE {
             tracing::debug!(resource, "watching again");
         } else {
             tracing::info!(resource, "watching again");

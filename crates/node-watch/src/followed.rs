@@ -1,17 +1,18 @@
 //! The followed types of objects, and what happens to their events.
 
-use crate::driver::Driver;
-use crate::freshness::NodeVersion;
-use crate::node_watch::{FirstList, NodeWatch};
-use crate::stream::Stream;
-use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice, local_endpoints};
+use crate::freshness::{Input, NodeVersion};
+use crate::node_watch::NodeWatch;
+use crate::stream::{LEASE, NODE, StreamId, service};
+use crate::watched_objects::{LEASE_NAMESPACE, WatchedLease, WatchedSlice, local_endpoints};
+use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use nodegate_kube_follow::WatchedNode;
-use nodegate_readiness::{Node, ServiceName};
+use nodegate_readiness::{Moment, Node, ServiceName};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::mem::discriminant;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
@@ -19,37 +20,41 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// A list that is followed.
 pub(crate) trait Followed {
-    type Object: Watched;
+    type Object: Resource<DynamicType = ()>
+        + Lookup<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static;
     /// The plural, as in metrics and log.
     const RESOURCE: &'static str;
+    /// The log line of an account that may not watch it.
+    const FORBIDDEN: &'static str;
 
-    fn stream(&self) -> Stream;
+    fn stream(&self) -> StreamId;
     fn api(&self, client: Client) -> Api<Self::Object>;
     /// Returns the selection of the objects.
     fn selected(&self, watch: &NodeWatch) -> watcher::Config;
-    /// Takes all present objects, after a list if `listed` is true. If it is the Node, returns its version.
+    /// Drops the parts of an object that are not needed on the node with this name.
+    fn trim(_: &mut Self::Object, _node: &str) {}
+    /// Takes all present objects, after an event, or after a list that was requested after `asked_at`. Returns what
+    /// that means for the freshness.
     fn changed(
         &mut self,
         watch: &NodeWatch,
         objects: &[Arc<Self::Object>],
-        listed: bool,
-    ) -> Option<NodeVersion>;
+        asked_at: Option<Moment>,
+    ) -> Option<Input>;
     /// Returns the version of an object in an event if it is older than the held one, and must be ignored.
     fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
         None
     }
-    /// Returns the heartbeat in an object, by its sender's clock; `None` if the object is no heartbeat.
-    fn renewed(_: &Self::Object) -> Option<Renewed> {
+    /// Returns the Service whose slices they are, if any.
+    fn service(&self) -> Option<&ServiceName> {
         None
     }
-    /// Handles a complete list, or that there is none for the time being.
-    fn settled(&mut self, _: &Driver) {}
-}
-
-/// A heartbeat. Some have no date, and some do not have an interval.
-pub(crate) struct Renewed {
-    pub(crate) at: Option<SystemTime>,
-    pub(crate) every: Option<Duration>,
 }
 
 /// Selects the object with the node's own name.
@@ -59,7 +64,6 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
 
 /// The agent's own Node, as the object of a follower.
 pub(crate) struct OwnNode {
-    pub(crate) first_list: Option<FirstList>,
     /// The last version of the Node from the watch.
     pub(crate) held: NodeVersion,
     /// Tells of each cordon that begins, with its revision if it came as an event, and of its end.
@@ -69,9 +73,11 @@ pub(crate) struct OwnNode {
 impl Followed for OwnNode {
     type Object = WatchedNode;
     const RESOURCE: &'static str = "nodes";
+    const FORBIDDEN: &'static str =
+        "the account lacks a right; retrying. Apply the manifests or the chart again: they grant it";
 
-    fn stream(&self) -> Stream {
-        Stream::Node
+    fn stream(&self) -> StreamId {
+        NODE
     }
 
     fn api(&self, client: Client) -> Api<WatchedNode> {
@@ -86,8 +92,8 @@ impl Followed for OwnNode {
         &mut self,
         watch: &NodeWatch,
         nodes: &[Arc<WatchedNode>],
-        listed: bool,
-    ) -> Option<NodeVersion> {
+        asked_at: Option<Moment>,
+    ) -> Option<Input> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
         let cordon = || discriminant(&watch.board.published().state.cordon);
@@ -95,19 +101,18 @@ impl Followed for OwnNode {
         watch.board.set_node(facts, watch.now(), nodegate_clock::wall());
         if cordon() != before {
             let revision = node.and_then(|node| node.metadata.resource_version.clone());
-            self.cordons.send_replace(revision.filter(|_| !listed));
+            self.cordons.send_replace(revision.filter(|_| asked_at.is_none()));
         }
         self.held = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
-        Some(self.held.clone())
+        let node = self.held.clone();
+        Some(match asked_at {
+            Some(asked_at) => Input::Listed { asked_at, node },
+            None => Input::Changed(node),
+        })
     }
 
     fn outdated(&self, node: &WatchedNode) -> Option<NodeVersion> {
         Some(NodeVersion::present(&node.metadata)).filter(|state| state.is_before(&self.held))
-    }
-
-    fn settled(&mut self, driver: &Driver) {
-        self.first_list.take().into_iter().for_each(FirstList::settled);
-        driver.link.connected();
     }
 }
 
@@ -117,9 +122,11 @@ pub(crate) struct OwnLease;
 impl Followed for OwnLease {
     type Object = WatchedLease;
     const RESOURCE: &'static str = "leases";
+    const FORBIDDEN: &'static str =
+        "not allowed to watch the node's Lease; continuing without it, with more requests";
 
-    fn stream(&self) -> Stream {
-        Stream::Lease
+    fn stream(&self) -> StreamId {
+        LEASE
     }
 
     fn api(&self, client: Client) -> Api<WatchedLease> {
@@ -130,12 +137,14 @@ impl Followed for OwnLease {
         own_name(watch)
     }
 
-    fn changed(&mut self, _: &NodeWatch, _: &[Arc<WatchedLease>], _: bool) -> Option<NodeVersion> {
-        None
-    }
-
-    fn renewed(lease: &WatchedLease) -> Option<Renewed> {
-        Some(Renewed { at: lease.renewed(), every: lease.renewed_every() })
+    fn changed(
+        &mut self,
+        _: &NodeWatch,
+        leases: &[Arc<WatchedLease>],
+        asked_at: Option<Moment>,
+    ) -> Option<Input> {
+        let lease = leases.first().filter(|_| asked_at.is_none())?;
+        Some(Input::Renewed { at: lease.renewed(), wall: nodegate_clock::wall() })
     }
 }
 
@@ -143,15 +152,16 @@ impl Followed for OwnLease {
 pub(crate) struct ServiceSlices<'a> {
     pub(crate) index: usize,
     pub(crate) name: &'a ServiceName,
-    pub(crate) first_list: Option<FirstList>,
 }
 
 impl Followed for ServiceSlices<'_> {
     type Object = WatchedSlice;
     const RESOURCE: &'static str = "endpointslices";
+    const FORBIDDEN: &'static str = "not allowed to watch the Service's EndpointSlices; its check uses the last \
+                                     known state, or passes. The rights are in manifests/services.yaml";
 
-    fn stream(&self) -> Stream {
-        Stream::Service(self.index)
+    fn stream(&self) -> StreamId {
+        service(self.index)
     }
 
     fn api(&self, client: Client) -> Api<WatchedSlice> {
@@ -162,14 +172,22 @@ impl Followed for ServiceSlices<'_> {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name))
     }
 
-    fn changed(&mut self, watch: &NodeWatch, slices: &[Arc<WatchedSlice>], _: bool) -> Option<NodeVersion> {
+    fn changed(
+        &mut self,
+        watch: &NodeWatch,
+        slices: &[Arc<WatchedSlice>],
+        asked_at: Option<Moment>,
+    ) -> Option<Input> {
         let count = local_endpoints(slices.iter().map(AsRef::as_ref), &watch.node_name);
         watch.board.set_service(self.index, count, watch.now(), nodegate_clock::wall());
-        None
+        Some(Input::ServiceListed { index: self.index, asked_at: asked_at? })
     }
 
-    /// Completes the startup also for a Service that can't be watched.
-    fn settled(&mut self, _: &Driver) {
-        self.first_list.take().into_iter().for_each(FirstList::settled);
+    fn trim(slice: &mut WatchedSlice, node: &str) {
+        slice.trim(node);
+    }
+
+    fn service(&self) -> Option<&ServiceName> {
+        Some(self.name)
     }
 }

@@ -75,18 +75,14 @@ impl NodeWatch {
         let _closing = Closing(driver.clone());
         let first_list = FirstList::new(startup.clone());
         let no_client = || {
-            startup.send_if_modified(|at| {
-                *at == Startup::Connecting && {
-                    *at = Startup::NoClient;
-                    true
-                }
-            });
+            if *startup.borrow() == Startup::Connecting {
+                startup.send_replace(Startup::NoClient);
+            }
         };
-        let lease = Follower::new(&driver, OwnLease).follow();
+        let lease = Follower::new(&driver, OwnLease, None).follow();
         let drive = driver::run(driver.clone());
         let services = self.board.catalog().services().enumerate().map(|(index, name)| {
-            let first_list = Some(first_list.clone());
-            Follower::new(&driver, ServiceSlices { index, name, first_list }).follow()
+            Follower::new(&driver, ServiceSlices { index, name }, Some(first_list.clone())).follow()
         });
         let services: Vec<_> = services.collect();
         let (cordons, seen) = watch::channel(None);

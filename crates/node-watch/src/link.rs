@@ -7,6 +7,7 @@
 
 use kube::Client;
 use nodegate_kube_follow::{ClientError, Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch::{self, Receiver};
@@ -64,8 +65,7 @@ impl Link {
     /// Drops all clients. Each of them observes for the driver, which owns this link: they would keep each other.
     pub(crate) fn close(&self) {
         self.in_use.send_replace(None);
-        let unused = std::mem::take(&mut *self.state());
-        drop(unused);
+        *self.state() = State::default();
     }
 
     // === The Node's sessions ===
@@ -78,9 +78,7 @@ impl Link {
             return Ok(client);
         }
         let connected = self.connect(observer).await;
-        let mut state = self.state();
-        state.connecting = connected.as_ref().ok().cloned();
-        drop(state);
+        self.state().connecting = connected.as_ref().ok().cloned();
         if connected.is_err() {
             self.in_use.send_replace(None);
         }
@@ -115,42 +113,35 @@ impl Link {
         }
     }
 
-    // === Checks on a new client. The caller drops what is returned without a lock: that closes connections ===
+    // === Checks on a new client ===
 
     /// Records that a check was answered on a new client.
     pub(crate) fn answered(&self, client: Client) {
-        let unused = self.state().answered.replace(client);
-        drop(unused);
+        self.state().answered = Some(client);
     }
 
-    /// Makes the client that got the last answer that of the Node's next session. Returns one that is not needed.
-    pub(crate) fn move_to_the_answer(&self) -> Option<Client> {
+    /// Makes the client that got the last answer that of the Node's next session.
+    pub(crate) fn move_to_the_answer(&self) {
         let mut state = self.state();
-        let client = state.answered.take()?;
-        state.connecting = Some(client.clone());
-        state.next.replace(client)
+        if let Some(client) = state.answered.take() {
+            state.connecting = Some(client.clone());
+            state.next = Some(client);
+        }
     }
 
-    /// Returns the client that got the last answer, if it is not needed: it would stay connected beside the watches.
-    pub(crate) fn unneeded(&self) -> Option<Client> {
-        self.state().answered.take()
+    /// Drops the client that got the last answer, if it is not needed: it would stay connected beside the watches.
+    pub(crate) fn drop_the_answer(&self) {
+        self.state().answered = None;
     }
 
     // === Expiry ===
 
-    /// Returns the time at which the credentials in use must be replaced, if they expire.
-    pub(crate) fn expires(&self) -> Option<Instant> {
-        self.state().expires
-    }
-
-    /// Returns true if the credentials must be replaced now. If that fails, it is true again some seconds later.
-    pub(crate) fn must_be_replaced(&self) -> bool {
-        let (mut state, now) = (self.state(), Instant::now());
-        let due = state.expires.is_some_and(|expires| expires <= now);
-        if due {
-            state.expires = Some(now + RENEW_EVERY);
-        }
-        due
+    /// Waits until the credentials in use must be replaced. If that fails, they must be some seconds later.
+    pub(crate) async fn expired(&self) {
+        let expires = self.state().expires;
+        let Some(expires) = expires else { return pending().await };
+        tokio::time::sleep_until(expires).await;
+        self.state().expires = Some(Instant::now() + RENEW_EVERY);
     }
 }
 

@@ -4,12 +4,12 @@ use crate::freshness::Transitions;
 use nodegate_kube_follow::FailureReason;
 use nodegate_readiness::{AtomicMoment, Board, Timeline};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,30 +18,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The maximum number of API server addresses that are kept. They rarely change; the oldest is dropped.
 const MAX_SERVERS: usize = 8;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EventLabels {
-    resource: &'static str,
-    r#type: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RestartLabels {
-    resource: &'static str,
-    reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    verb: &'static str,
-    code: String,
-}
+/// The names and values of a metric's labels.
+type Labels = [(&'static str, Cow<'static, str>); 2];
 
 /// The metrics of the watches; label values are closed sets.
 #[derive(Debug, Default)]
 pub struct WatchMetrics {
-    events: Family<EventLabels, Counter>,
-    restarts: Family<RestartLabels, Counter>,
-    requests: Family<RequestLabels, Counter>,
+    events: Family<Labels, Counter>,
+    restarts: Family<Labels, Counter>,
+    requests: Family<Labels, Counter>,
     pub(crate) node_proved: AtomicMoment,
     pub(crate) lease_renewed: AtomicMoment,
     last_event: AtomicMoment,
@@ -81,8 +66,7 @@ impl WatchMetrics {
         // The series exist from the start, because the alerts use increase(), which misses the event that
         // creates a series.
         for resource in ["nodes", "leases"] {
-            let reason = FailureReason::Unresponsive.to_string();
-            drop(self.restarts.get_or_create(&RestartLabels { resource, reason }));
+            drop(self.restarts.get_or_create(&restart_labels(resource, FailureReason::Unresponsive)));
         }
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(
@@ -98,21 +82,25 @@ impl WatchMetrics {
         registry.register_collector(Box::new(Gauges { metrics: self.clone(), board, timeline }));
     }
 
-    pub(crate) fn event(&self, resource: &'static str, r#type: &'static str, timeline: Timeline) {
-        self.events.get_or_create(&EventLabels { resource, r#type }).inc();
+    pub(crate) fn event(&self, resource: &'static str, kind: &'static str, timeline: Timeline) {
+        self.events.get_or_create(&[("resource", resource.into()), ("type", kind.into())]).inc();
         if resource == "nodes" {
             self.last_event.advance(timeline.at(nodegate_clock::now()));
         }
     }
 
     pub(crate) fn restart(&self, resource: &'static str, reason: FailureReason) {
-        self.restarts.get_or_create(&RestartLabels { resource, reason: reason.to_string() }).inc();
+        self.restarts.get_or_create(&restart_labels(resource, reason)).inc();
     }
 
     pub(crate) fn request(&self, verb: &'static str, code: Option<u16>) {
-        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.requests.get_or_create(&RequestLabels { verb, code }).inc();
+        let code = code.map_or("none".into(), |code| code.to_string().into());
+        self.requests.get_or_create(&[("verb", verb.into()), ("code", code)]).inc();
     }
+}
+
+fn restart_labels(resource: &'static str, reason: FailureReason) -> Labels {
+    [("resource", resource.into()), ("reason", reason.to_string().into())]
 }
 
 /// The gauges of the streams, of the last event and of the API servers, read at each scrape.
@@ -128,42 +116,24 @@ impl fmt::Debug for Gauges {
     }
 }
 
-impl Gauges {
-    fn proofs(&self, mut family: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        let now = self.timeline.at(nodegate_clock::now());
-        let own = [("node", &self.metrics.node_proved), ("lease", &self.metrics.lease_renewed)];
-        for (stream, proved) in own {
-            if let Some(proved) = proved.get() {
-                let age = now.since(proved).as_secs_f64();
-                family.encode_family(&[("stream", stream)])?.encode_gauge(&age)?;
-            }
-        }
-        let catalog = self.board.catalog();
-        for id in catalog.ids().filter(|id| catalog.name(*id).starts_with("service:")) {
-            if let Some(age) = self.board.proof_age(id, now) {
-                let stream = [("stream", catalog.name(id))];
-                family.encode_family(&stream)?.encode_gauge(&age.as_secs_f64())?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (now, catalog) = (self.timeline.at(nodegate_clock::now()), self.board.catalog());
+        let seconds = Some(&Unit::Seconds);
         if let Some(last) = self.metrics.last_event.get() {
-            let age = ConstGauge::new(self.timeline.at(nodegate_clock::now()).since(last).as_secs_f64());
             let help = "Time since the Node was last received, in a list or an event.";
-            let unit = Some(&Unit::Seconds);
-            age.encode(encoder.encode_descriptor("last_event_age", help, unit, age.metric_type())?)?;
+            let mut age = encoder.encode_descriptor("last_event_age", help, seconds, MetricType::Gauge)?;
+            age.encode_gauge(&now.since(last).as_secs_f64())?;
         }
         let help = "Time since a stream was last proved: the Node itself, the Lease by its renewal, each watched Service.";
-        self.proofs(encoder.encode_descriptor(
-            "stream_proof_age",
-            help,
-            Some(&Unit::Seconds),
-            MetricType::Gauge,
-        )?)?;
+        let mut family = encoder.encode_descriptor("stream_proof_age", help, seconds, MetricType::Gauge)?;
+        let own = [("node", &self.metrics.node_proved), ("lease", &self.metrics.lease_renewed)];
+        let own = own.into_iter().filter_map(|(stream, proved)| Some((stream, now.since(proved.get()?))));
+        let services = catalog.ids().filter(|id| catalog.name(*id).starts_with("service:"));
+        let services = services.filter_map(|id| Some((catalog.name(id), self.board.proof_age(id, now)?)));
+        for (stream, age) in own.chain(services) {
+            family.encode_family(&[("stream", stream)])?.encode_gauge(&age.as_secs_f64())?;
+        }
         let help =
             "1 if the last request to the API server at this address was answered, 0 if not, or with 5xx.";
         let mut family = encoder.encode_descriptor("api_server_up", help, None, MetricType::Gauge)?;

@@ -2,47 +2,14 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
-use kube::runtime::reflector::Lookup;
-use nodegate_kube_follow::{WatchedNode, resource};
+use nodegate_kube_follow::resource;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
-
-/// A type that can be followed.
-pub(crate) trait Watched:
-    Resource<DynamicType = ()>
-    + Lookup<DynamicType = ()>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-    /// Drops the parts that are not needed on the node with this name.
-    fn trim(&mut self, _node: &str) {
-        self.meta_mut().managed_fields = None;
-    }
-}
-
-impl Watched for WatchedNode {}
-impl Watched for WatchedLease {}
-
-impl Watched for WatchedSlice {
-    /// Drops endpoints on other nodes: a large Service has thousands of them.
-    fn trim(&mut self, node: &str) {
-        self.metadata.managed_fields = None;
-        let local = self.by_address().into_values().filter(|endpoint| endpoint.is_on(node));
-        self.endpoints = Some(local.cloned().collect());
-    }
-}
 
 /// A Lease, reduced to its renewal.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,27 +24,13 @@ pub(crate) struct WatchedLease {
 struct LeaseSpec {
     /// A malformed date counts as missing, and does not end the watch.
     renew_time: Option<String>,
-    /// A value that is no number of seconds counts as missing, for the same reason.
-    lease_duration_seconds: Option<serde_json::Value>,
 }
-
-/// The number of renewals in the duration of a Lease.
-const RENEWALS: u32 = 4;
-/// The longest duration of a Lease that is used.
-const MAX_LEASE: Duration = Duration::from_hours(1);
 
 impl WatchedLease {
     /// Returns the time of the renewal, by the kubelet's clock.
     pub(crate) fn renewed(&self) -> Option<SystemTime> {
         let text = self.spec.as_ref()?.renew_time.as_ref()?;
         text.parse::<Timestamp>().ok().map(SystemTime::from)
-    }
-
-    /// Returns the interval of the renewals.
-    pub(crate) fn renewed_every(&self) -> Option<Duration> {
-        let seconds = self.spec.as_ref()?.lease_duration_seconds.as_ref()?.as_u64()?;
-        let holds = Duration::from_secs(seconds).min(MAX_LEASE);
-        (!holds.is_zero()).then_some(holds / RENEWALS)
     }
 }
 
@@ -120,6 +73,12 @@ const MANAGED_BY: (&str, &str) =
     ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
 
 impl WatchedSlice {
+    /// Drops endpoints on other nodes: a large Service has thousands of them.
+    pub(crate) fn trim(&mut self, node: &str) {
+        let local = self.by_address().into_values().filter(|endpoint| endpoint.is_on(node));
+        self.endpoints = Some(local.cloned().collect());
+    }
+
     fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(name).map(String::as_str)
     }
@@ -285,20 +244,6 @@ mod tests {
         let renewed = r#","spec":{"holderIdentity":"n1","renewTime":"2026-11-21T06:40:10.000250Z"}"#;
         assert_eq!(read(renewed), Some(1_795_243_210_000_250));
         for none in ["", r#","spec":null"#, r#","spec":{}"#, r#","spec":{"renewTime":"soon"}"#] {
-            assert_eq!(read(none), None, "{none}");
-        }
-    }
-
-    #[test]
-    fn a_lease_says_how_often_it_is_renewed() {
-        let read = |seconds: &str| {
-            let json = format!(r#"{{"spec":{{"leaseDurationSeconds":{seconds}}}}}"#);
-            serde_json::from_str::<WatchedLease>(&json).unwrap().renewed_every()
-        };
-        assert_eq!(read("40"), Some(Duration::from_secs(10)));
-        assert_eq!(read("52"), Some(Duration::from_secs(13)));
-        assert_eq!(read("99999999"), Some(Duration::from_mins(15)));
-        for none in ["0", "-4", "null", "\"x\"", "1.5"] {
             assert_eq!(read(none), None, "{none}");
         }
     }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use nodegate_kube_follow::{Connector, KubeApi, NoObserver};
+use nodegate_kube_follow::{Connector, KubeApi};
 use nodegate_kube_sim::{Builder, Effect, FaultId, FaultScope, Sim};
 use serde_json::{Value, json};
 use std::future::{Future, poll_fn};
@@ -57,7 +57,7 @@ impl Lab {
             }))
         };
         let connector = Connector::Simulated(Arc::new(open));
-        let api = KubeApi::over(connector, Duration::from_secs(5), Arc::new(NoObserver));
+        let api = KubeApi::over(connector, Duration::from_secs(5));
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
         let mut lab = Self { sim, api, now, replicas: Vec::new() };
         (0..replicas).for_each(|_| lab.start());

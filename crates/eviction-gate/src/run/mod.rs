@@ -11,7 +11,7 @@ use crate::gate_metrics::GateMetrics;
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::webhook::{self, GateHealth, Https, Webhook};
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
-use nodegate_kube_follow::{KubeApi, NoObserver};
+use nodegate_kube_follow::KubeApi;
 use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on, shown};
 use std::io;
 use std::net::SocketAddr;
@@ -84,7 +84,7 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     let health = Arc::new(GateHealth::new(times.self_check));
     let verifies_clients = args.client_ca_file.is_some();
     let keeper = Arc::new(Keeper::new(source, args.client_ca_file));
-    let api = KubeApi::new(times.review / 2, Arc::new(NoObserver));
+    let api = KubeApi::new(times.review / 2);
     let (notices, events) = Notices::new();
     let settings = GateSettings {
         limits: args.limits,

@@ -7,7 +7,7 @@ use crate::url::host_and_port;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Response, StatusCode, Uri};
-use nodegate_kube_follow::{Caller, Peer, get};
+use nodegate_kube_follow::{Peer, get};
 use nodegate_readiness::{Outcome, Reason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,8 +59,7 @@ impl ApiServer {
     async fn reply(&self, request: &Uri) -> Result<Response<Bytes>, Reason> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
         let ask = async |as_agent| {
-            let caller = if as_agent { Caller::Agent } else { Caller::Anonymous };
-            get(request, Peer::ApiServer(caller), None, MAX_BODY).await.map_err(get_reason)
+            get(request, Peer::ApiServer { as_agent }, None, MAX_BODY).await.map_err(get_reason)
         };
         let reply = ask(as_agent).await?;
         if !is_refusal(reply.status()) {

@@ -25,30 +25,21 @@ const MAX_REMEMBERED: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The API server has too much to do (429); another one may have less.
-    Throttled { retry_after: Option<Duration> },
+    Throttled,
     /// The API server does not accept the credentials of this client (401); others may be there by now.
     Unauthorized,
     /// The API server refuses to answer, as any other would.
-    Answered { retry_after: Option<Duration> },
+    Answered,
     /// There is no answer, or a server error; another server may answer.
-    NoAnswer { retry_after: Option<Duration> },
+    NoAnswer,
 }
 
-impl Refusal {
-    pub(super) fn retry_after(self) -> Option<Duration> {
-        match self {
-            Self::Throttled { retry_after }
-            | Self::Answered { retry_after }
-            | Self::NoAnswer { retry_after } => retry_after,
-            Self::Unauthorized => None,
-        }
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum CheckProgress {
+    #[default]
     Idle,
-    AwaitingAnswer(SentCheck),
+    /// The agent waits for the answer to the last check.
+    AwaitingAnswer,
     /// etcd holds another state than the cache; the watch has until this time to deliver it.
     AwaitingWatch(SentCheck, Answer, Moment),
 }
@@ -68,23 +59,13 @@ pub(super) struct SentCheck {
     pub(super) on_a_new_connection: bool,
 }
 
-impl SentCheck {
-    /// Records a state of the cache.
-    pub(super) fn remember(&mut self, state: &NodeVersion) {
-        if self.held.len() == MAX_REMEMBERED {
-            self.held.remove(0);
-        }
-        self.held.push(state.clone());
-    }
-}
-
 /// The state of the consistency checks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConsistencyCheck {
     pub(super) stale_after: Duration,
     pub(super) progress: CheckProgress,
-    /// The checks without an answer that the agent no longer waits for, the oldest first.
-    pub(super) late: Vec<SentCheck>,
+    /// The checks without an answer, the oldest first. All that the agent no longer waits for are late.
+    pub(super) sent: Vec<SentCheck>,
     /// The number of the last check.
     pub(super) number: u64,
     /// The time that the last answer took, within bounds.
@@ -92,25 +73,23 @@ pub(super) struct ConsistencyCheck {
     /// The time of the last check that showed the cache to be current.
     pub(super) verified: Option<Moment>,
     pub(super) backoff: Backoff,
+    /// The end of the backoff, and of the API server's `Retry-After`.
     pub(super) not_before: Moment,
-    /// The end of the API server's `Retry-After`.
-    pub(super) left_alone_until: Moment,
     /// True if the last check got no answer; `next` is the connection of the next one.
     pub(super) failing: bool,
     pub(super) next: Next,
     pub(super) connection_gap: Duration,
     pub(super) next_connection: Moment,
-    /// True if a stream has had bytes since the cache became stale.
-    pub(super) expedited: bool,
     /// True if the check is due before the proof is old: the last renewal that counts has come, or something
     /// looks wrong. The API server may still have to be left alone.
     pub(super) early: bool,
 }
 
 /// The connection of the next check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Next {
     /// On the connection of the watches.
+    #[default]
     Here,
     /// On a new connection.
     Elsewhere,
@@ -120,32 +99,12 @@ pub(super) enum Next {
 
 impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
-        Self {
-            stale_after,
-            progress: CheckProgress::Idle,
-            late: Vec::new(),
-            number: 0,
-            took: Duration::ZERO,
-            verified: None,
-            backoff: Backoff::default(),
-            not_before: Moment::default(),
-            left_alone_until: Moment::default(),
-            failing: false,
-            next: Next::Here,
-            connection_gap: FIRST_CONNECTION_GAP,
-            next_connection: Moment::default(),
-            expedited: false,
-            early: false,
-        }
+        Self { stale_after, connection_gap: FIRST_CONNECTION_GAP, ..Self::default() }
     }
 
     /// Returns the time before which no check may be sent.
     pub(super) fn waits_until(&self) -> Moment {
-        if self.next == Next::ElsewhereAtOnce {
-            Moment::default()
-        } else {
-            self.not_before.max(self.left_alone_until)
-        }
+        if self.next == Next::ElsewhereAtOnce { Moment::default() } else { self.not_before }
     }
 
     /// Returns the age of a proof at which the check is due. A server that answers slowly is asked earlier.
@@ -158,17 +117,6 @@ impl ConsistencyCheck {
         CHECK_LATE.max(self.took * 5 / 4)
     }
 
-    /// Ends an outage after a list, and all checks, because the list was requested later. The next failure is a
-    /// first one again.
-    pub(super) fn outage_is_over(&mut self) {
-        self.late.clear();
-        self.failing = false;
-        self.next = Next::Here;
-        self.left_alone_until = Moment::default();
-        self.backoff.reset();
-        self.progress = CheckProgress::Idle;
-    }
-
     /// Makes the next check one on a new client, whose credentials are those of that moment.
     pub(super) fn needs_new_client(&mut self) {
         if self.next == Next::Here {
@@ -179,31 +127,25 @@ impl ConsistencyCheck {
 
     /// Takes the check with this number, unless a later answer has superseded it. Returns true if it was late.
     pub(super) fn take(&mut self, number: u64) -> Option<(SentCheck, bool)> {
-        match &self.progress {
-            CheckProgress::AwaitingAnswer(sent) if sent.number == number => {
-                let sent = sent.clone();
-                self.progress = CheckProgress::Idle;
-                Some((sent, false))
-            }
-            CheckProgress::AwaitingWatch(..) => None,
-            CheckProgress::Idle | CheckProgress::AwaitingAnswer(_) => {
-                let index = self.late.iter().position(|sent| sent.number == number)?;
-                Some((self.late.remove(index), true))
-            }
+        let index = self.sent.iter().position(|sent| sent.number == number)?;
+        let is_awaited = number == self.number && matches!(self.progress, CheckProgress::AwaitingAnswer);
+        if is_awaited {
+            self.progress = CheckProgress::Idle;
         }
+        Some((self.sent.remove(index), !is_awaited))
     }
 
     /// Records a state of the cache for all checks without an answer.
     pub(super) fn remember(&mut self, state: &NodeVersion) {
-        self.late.iter_mut().for_each(|sent| sent.remember(state));
-        if let CheckProgress::AwaitingAnswer(sent) | CheckProgress::AwaitingWatch(sent, ..) =
-            &mut self.progress
-        {
-            sent.remember(state);
+        for sent in &mut self.sent {
+            if sent.held.len() == MAX_REMEMBERED {
+                sent.held.remove(0);
+            }
+            sent.held.push(state.clone());
         }
     }
 
     pub(super) fn wait(&mut self, now: Moment, drawn: f64) {
-        self.not_before = now.plus(self.backoff.wait_by(drawn));
+        self.not_before = self.not_before.max(now.plus(self.backoff.wait_by(drawn)));
     }
 }

@@ -1,13 +1,11 @@
 //! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
-use super::check_state::{
-    Answer, CHECK_AFTER, CHECK_LATE, CheckProgress, FIRST_CONNECTION_GAP, Next, Refusal, SentCheck,
-};
+use super::check_state::{Answer, CHECK_LATE, CheckProgress, FIRST_CONNECTION_GAP, Next, Refusal, SentCheck};
 use super::node_state::{Finding, NodeVersion};
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, LEASE_OVERDUE, MAX_REPLACEMENT_GAP};
-use crate::stream::Stream;
+use super::{Action, Check, FreshnessMonitor};
+use crate::stream::NODE;
 use nodegate_kube_follow::{Backoff, Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::time::Duration;
@@ -41,14 +39,24 @@ impl FreshnessMonitor {
         (self.check.took, self.check.due_after())
     }
 
-    pub(super) fn answer_takes(&mut self, asked_at: Moment, now: Moment) {
-        self.check.took = now.since(asked_at).min(self.stale_after / SLOWEST);
+    /// Records that a check or a list sent at `asked_at` was answered: all checks before it are of no use any more, and
+    /// the next failure is a first one.
+    pub(super) fn outage_is_over(&mut self, asked_at: Moment, now: Moment) {
+        let check = &mut self.check;
+        check.took = now.since(asked_at).min(self.stale_after / SLOWEST);
+        check.sent.clear();
+        check.progress = CheckProgress::Idle;
+        check.failing = false;
+        check.next = Next::Here;
+        check.connection_gap = FIRST_CONNECTION_GAP;
+        check.next_connection = now;
+        check.not_before = Moment::default();
     }
 
     pub(super) fn check_wakes_at(&self) -> Option<Moment> {
         match &self.check.progress {
             CheckProgress::Idle => self.check_due_at(),
-            CheckProgress::AwaitingAnswer(sent) => Some(sent.at.plus(self.check.late_after())),
+            CheckProgress::AwaitingAnswer => Some(self.check.sent.last()?.at.plus(self.check.late_after())),
             CheckProgress::AwaitingWatch(_, _, until) => Some(*until),
         }
     }
@@ -58,17 +66,21 @@ impl FreshnessMonitor {
         matches!(self.check.progress, CheckProgress::AwaitingWatch(..))
     }
 
+    /// Returns true if the answer to the check counts when it comes.
+    pub(crate) fn waits_for(&self, check: Check) -> bool {
+        self.check.sent.iter().any(|sent| sent.number == check.number)
+    }
+
     pub(super) fn check_overdue(&mut self, now: Moment) {
         let due = self.check_wakes_at().is_some_and(|at| at <= now);
         match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
-            CheckProgress::AwaitingAnswer(sent) if due => {
+            CheckProgress::AwaitingAnswer if due => {
                 self.take(Transition::CheckFailed);
-                if self.check.late.len() == MAX_LATE {
-                    self.check.late.remove(0);
+                if self.check.sent.len() > MAX_LATE {
+                    self.check.sent.remove(0);
                 }
-                self.check.late.push(sent);
                 self.actions.push(Action::Late(self.check.late_after()));
-                self.check_failed(Refusal::NoAnswer { retry_after: None }, now);
+                self.check_failed(Refusal::NoAnswer, None, now);
             }
             CheckProgress::AwaitingWatch(sent, answer, _) if due => {
                 self.conclude(self.held.compare(&sent.held, &answer.node), &sent, answer, now);
@@ -92,25 +104,14 @@ impl FreshnessMonitor {
         });
         self.check.number += 1;
         let (number, held) = (self.check.number, vec![self.held.clone()]);
-        let sent = SentCheck { number, at: now, held, on_a_new_connection };
-        self.check.progress = CheckProgress::AwaitingAnswer(sent);
-        self.actions.push(Action::Check { number, on_a_new_connection });
+        self.check.sent.push(SentCheck { number, at: now, held, on_a_new_connection });
+        self.check.progress = CheckProgress::AwaitingAnswer;
+        self.actions.push(Action::Check(Check { number, on_a_new_connection }));
     }
 
     pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
-        let Some((sent, _)) = self.check.take(number) else {
-            return self.take(Transition::AnsweredTooLate);
-        };
-        // All other checks are of no use any more.
-        self.check.progress = CheckProgress::Idle;
-        self.check.late.clear();
-        self.actions.push(Action::Abandon(self.check.number));
-        self.check.failing = false;
-        self.check.next = Next::Here;
-        self.check.connection_gap = FIRST_CONNECTION_GAP;
-        self.check.next_connection = now;
-        self.check.left_alone_until = Moment::default();
-        self.answer_takes(sent.at, now);
+        let Some((sent, _)) = self.check.take(number) else { return };
+        self.outage_is_over(sent.at, now);
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
         if finding.is_known() {
@@ -121,15 +122,21 @@ impl FreshnessMonitor {
         }
     }
 
-    pub(super) fn unanswered(&mut self, number: u64, refusal: Refusal, now: Moment) {
+    pub(super) fn unanswered(
+        &mut self,
+        number: u64,
+        refusal: Refusal,
+        retry_after: Option<Duration>,
+        now: Moment,
+    ) {
         match self.check.take(number) {
             Some((_, false)) => {
-                let refused = !matches!(refusal, Refusal::NoAnswer { .. });
+                let refused = refusal != Refusal::NoAnswer;
                 self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
-                self.check_failed(refusal, now);
+                self.check_failed(refusal, retry_after, now);
             }
             // It counts as failed already.
-            Some((_, true)) if refusal.retry_after().is_some() => self.pause(refusal.retry_after(), now),
+            Some((_, true)) if retry_after.is_some() => self.pause(retry_after, now),
             Some((_, true)) | None => {}
         }
     }
@@ -137,38 +144,26 @@ impl FreshnessMonitor {
     /// Handles a failed check. After the first failure the next check follows at once on a new connection.
     /// All servers refuse alike, so after a refusal the agent waits. But a server with too much to do may be
     /// one of several: if the cache would be stale after the wait, the agent tries another one once.
-    fn check_failed(&mut self, refusal: Refusal, now: Moment) {
+    fn check_failed(&mut self, refusal: Refusal, retry_after: Option<Duration>, now: Moment) {
         let first = !std::mem::replace(&mut self.check.failing, true);
         let may_move = self.check.next == Next::Here && now >= self.check.next_connection;
-        let (moves, at_once) = match refusal {
+        if !(first && refusal == Refusal::NoAnswer) {
+            self.pause(retry_after, now);
+        }
+        let waiting_ends_stale = self.is_stale(self.check.waits_until().plus(CHECK_LATE));
+        let next = match refusal {
             // Only a client with other credentials can help.
-            Refusal::Unauthorized => {
-                self.pause(None, now);
-                (true, first)
+            Refusal::Unauthorized if first => Next::ElsewhereAtOnce,
+            Refusal::Unauthorized => Next::Elsewhere,
+            Refusal::NoAnswer if may_move => Next::Elsewhere,
+            Refusal::Throttled if may_move && waiting_ends_stale && !self.is_stale(now) => {
+                Next::ElsewhereAtOnce
             }
-            Refusal::NoAnswer { .. } if first => (may_move, false),
-            Refusal::NoAnswer { retry_after } => {
-                self.pause(retry_after, now);
-                (may_move, false)
-            }
-            Refusal::Answered { retry_after } => {
-                self.pause(retry_after, now);
-                (false, false)
-            }
-            Refusal::Throttled { retry_after } => {
-                let fresh = !self.is_stale(now);
-                self.pause(retry_after, now);
-                let moves = may_move && fresh && self.stale_by(self.check.waits_until());
-                (moves, moves)
-            }
+            _ => Next::Here,
         };
         let check = &mut self.check;
-        check.next = match (moves, at_once) {
-            (false, _) => Next::Here,
-            (true, false) => Next::Elsewhere,
-            (true, true) => Next::ElsewhereAtOnce,
-        };
-        if moves {
+        check.next = next;
+        if next != Next::Here {
             check.next_connection = now.plus(check.connection_gap);
             check.connection_gap = (check.connection_gap * 2).min(MAX_CONNECTION_GAP);
         }
@@ -177,14 +172,10 @@ impl FreshnessMonitor {
     /// Leaves the API server alone for as long as it wants, and for a backoff.
     fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
         self.check.wait(now, self.rng.f64());
-        let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
-        let until = now.plus(alone.unwrap_or_default());
-        self.check.left_alone_until = self.check.left_alone_until.max(until);
-    }
-
-    /// Returns true if the cache is stale before a check sent at `then` is answered.
-    fn stale_by(&self, then: Moment) -> bool {
-        self.node_proved.is_none_or(|proved| then.since(proved) + CHECK_LATE > self.stale_after)
+        if let Some(asked) = retry_after {
+            let until = now.plus(Backoff::left_alone_for(asked, self.rng.f64()));
+            self.check.not_before = self.check.not_before.max(until);
+        }
     }
 
     /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.
@@ -194,40 +185,47 @@ impl FreshnessMonitor {
         }
         self.check.remember(&node);
         self.held = node;
-        self.caught_up(now);
-        true
-    }
-
-    /// Concludes the check if the cached state now matches the answer.
-    fn caught_up(&mut self, now: Moment) {
-        let CheckProgress::AwaitingWatch(sent, answer, _) = &self.check.progress else { return };
-        if self.held.compare(&sent.held, &answer.node) == Finding::Current {
+        if let CheckProgress::AwaitingWatch(sent, answer, _) = &self.check.progress
+            && answer.node == self.held
+        {
             let (sent, answer) = (sent.clone(), answer.clone());
             self.check.progress = CheckProgress::Idle;
             self.take(Transition::CaughtUp);
             self.conclude(Finding::Current, &sent, answer, now);
         }
+        true
     }
 
     fn conclude(&mut self, finding: Finding, sent: &SentCheck, answer: Answer, now: Moment) {
         let Answer { node, connection } = answer;
-        if !finding.is_known() {
+        if finding != Finding::Current {
             self.check.wait(now, self.rng.f64());
-            self.actions.push(Action::Found(finding, node));
         }
         match finding {
             Finding::Current => {
                 self.take(Transition::FoundCurrent);
-                self.current(sent.at, connection);
+                self.check.backoff.reset();
+                self.check.verified = self.check.verified.max(Some(sent.at));
+                self.confirmed_absence = self.held == NodeVersion::Absent;
+                self.prove_node(sent.at, Some(connection));
             }
+            // The cache matched etcd at the time of the request. But the later states may come from a watch of a
+            // history that is over, so the check is repeated soon, and a stale cache stays stale until then.
             Finding::Overtaken => {
                 self.take(Transition::FoundOvertaken);
-                self.overtaken(sent.at, connection, now);
+                if !self.is_stale(now) {
+                    self.prove_node(sent.at, Some(connection));
+                }
+                self.check.early = true;
             }
             Finding::Behind => self.take(Transition::FoundBehind),
+            // Nothing may be compared with the cached state any more. This also covers a Node's watch that is being
+            // resumed, and so is not replaced. The other watches are replaced, and relist.
             Finding::Rewound => {
                 self.take(Transition::FoundRewound);
-                self.forget();
+                self.held = NodeVersion::Unknown;
+                self.lease_speaks_until = None;
+                self.proved_on = None;
             }
         }
         let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
@@ -238,73 +236,19 @@ impl FreshnessMonitor {
         if sent.on_a_new_connection && self.node.is_open() {
             // The other followers get the client from the Node's.
             self.actions.push(Action::MoveToTheAnswer);
-            self.replace(Stream::Node, FailureReason::Moved);
+            self.replace(NODE, FailureReason::Moved);
         }
         if !finding.is_known() {
+            self.actions.push(Action::Found(finding, node));
             self.replace_those(FailureReason::Unresponsive, |_| true);
         } else if !sent.on_a_new_connection {
             // All watches belong on the connection that gives proof.
             self.replace_those(FailureReason::Moved, |watch| !watch.is_on(connection));
-            if !elsewhere {
-                self.replace_silent_watches(now);
+            // The API server may leave out one bookmark.
+            if self.node.last_bytes.is_some_and(|heard| now.since(heard) >= BOOKMARK_OVERDUE * 2) {
+                self.take(Transition::StreamUnresponsive);
+                self.replace(NODE, FailureReason::Unresponsive);
             }
-        }
-    }
-
-    /// Records that the cached state was the newest at the time of the request.
-    fn current(&mut self, asked_at: Moment, connection: Connection) {
-        self.check.backoff.reset();
-        self.check.verified = self.check.verified.max(Some(asked_at));
-        self.confirmed_absence = self.held == NodeVersion::Absent;
-        self.prove_node(asked_at, Some(connection));
-    }
-
-    /// Handles an answer with a state that the cache has had since the request. The cache matched etcd at the
-    /// time of the request. But the later states may come from a watch of a history that is over, so the check
-    /// is repeated soon, and a stale cache stays stale until then.
-    fn overtaken(&mut self, asked_at: Moment, connection: Connection, now: Moment) {
-        if !self.is_stale(now) {
-            self.prove_node(asked_at, Some(connection));
-        }
-        self.check.wait(now, self.rng.f64());
-        self.check.early = true;
-    }
-
-    /// Drops the cached state and its proof, because history went back and nothing may be compared with it
-    /// any more. This also covers a Node's watch that is being resumed, and so is not replaced. The other
-    /// watches are replaced, and relist.
-    fn forget(&mut self) {
-        self.held = NodeVersion::Unknown;
-        self.lease_speaks_until = None;
-        self.proved_on = None;
-    }
-
-    /// Replaces watches that are silent while the API server answers. Either the heartbeat has stopped or it
-    /// does not get through, and only a new watch can tell which.
-    fn replace_silent_watches(&mut self, now: Moment) {
-        let overdue = self.stale_after.mul_f64(CHECK_AFTER).max(self.renewed_every.mul_f64(LEASE_OVERDUE));
-        let silent = self.lease.last_bytes.is_some_and(|heard| now.since(heard) >= overdue);
-        if self.lease.is_open() && self.lease.has_heartbeat && silent && now >= self.next_replacement {
-            self.take(Transition::LeaseSilent);
-            self.next_replacement = now.plus(self.replacement_gap);
-            self.replacement_gap = (self.replacement_gap * 2).min(MAX_REPLACEMENT_GAP);
-            self.replace_those(FailureReason::Unresponsive, |_| true);
-        }
-    }
-
-    /// Makes the check due soon when a silent stream has bytes while the cache is stale, because the API
-    /// server will answer. All agents notice that at the same time, and each receives many messages, so only
-    /// the first one counts.
-    pub(super) fn traffic_while_stale(&mut self, now: Moment) {
-        let stale = self.node_proved.is_some() && self.is_stale(now);
-        if !stale {
-            self.check.expedited = false;
-        } else if self.node.is_open() && !std::mem::replace(&mut self.check.expedited, true) {
-            self.take(Transition::TrafficWhileStale);
-            self.check.backoff.reset();
-            self.check.next = Next::Here;
-            let soon = now.plus(self.check.backoff.wait_by(self.rng.f64()));
-            self.check.not_before = self.check.not_before.min(soon);
         }
     }
 }

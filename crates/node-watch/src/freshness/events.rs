@@ -4,11 +4,11 @@ use super::lease_renewal::Step;
 use super::node_state::NodeVersion;
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FIRST_REPLACEMENT_GAP, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
-use crate::stream::Stream;
+use super::{Action, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
+use crate::stream::{NODE, StreamId};
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 impl FreshnessMonitor {
     pub(super) fn listed(&mut self, asked_at: Moment, node: NodeVersion, now: Moment) {
@@ -17,25 +17,17 @@ impl FreshnessMonitor {
         self.confirmed_absence = false;
         self.hold(node, now);
         self.take(Transition::NodeListed);
-        self.check.outage_is_over();
-        self.answer_takes(asked_at, now);
-        self.actions.push(Action::Abandon(self.check.number));
+        self.outage_is_over(asked_at, now);
+        self.check.backoff.reset();
         self.prove_node(asked_at, None);
     }
 
-    pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
+    pub(super) fn accepted(&mut self, stream: StreamId, connection: Connection, now: Moment) {
         let Some(watch) = self.watch_mut(stream) else { return };
         watch.open(connection, now);
-        if stream == Stream::Node {
+        if stream == NODE {
             self.proved_on.get_or_insert(connection);
         }
-        self.traffic_while_stale(now);
-    }
-
-    /// Handles bytes on a stream. They prove nothing; but if the cache is stale, now is the time for a check.
-    pub(super) fn bytes(&mut self, stream: Stream, now: Moment) {
-        self.with(stream, |watch| watch.last_bytes = Some(now));
-        self.traffic_while_stale(now);
     }
 
     /// Handles an event of the Node. It is news without a date: an API server that responds again, or is in
@@ -58,21 +50,11 @@ impl FreshnessMonitor {
         }
     }
 
-    pub(super) fn renewed(
-        &mut self,
-        at: Option<SystemTime>,
-        every: Option<Duration>,
-        wall: SystemTime,
-        now: Moment,
-    ) {
+    pub(super) fn renewed(&mut self, at: Option<SystemTime>, wall: SystemTime, now: Moment) {
         self.look_at_clock(wall, now);
-        self.lease.has_heartbeat = true;
-        self.renewed_every = every.unwrap_or(RENEWED_EVERY);
         let date = at.ok_or(Transition::LeaseWithoutDate);
         let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
         if let Ok(date) = date {
-            // Only a kubelet that renews makes it worthwhile to replace a silent watch soon.
-            self.replacement_gap = FIRST_REPLACEMENT_GAP;
             self.actions.push(Action::LeaseRenewed(date));
         }
         match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {
@@ -80,11 +62,11 @@ impl FreshnessMonitor {
                 self.take(Transition::LeaseProved);
                 self.node_proved = self.node_proved.max(Some(date));
                 self.prove_services(date, Some(connection), false);
-                self.actions.push(Action::Prove(date));
+                self.actions.push(Action::Prove { at: date, by_node: false });
                 // The API server works again: the next failure is the first of another outage.
                 self.check.failing = false;
                 // The next one comes too late to count. With this one there is the most time for the check.
-                let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
+                let next = date.plus(RENEWED_EVERY.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {
                     self.take(Transition::LeaseSpokeLast);
                     self.check.early = true;

@@ -13,8 +13,7 @@
 // | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
 // | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
 // | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
-// | the next replacement | 24 s to 30 min, doubled each time | a replacement | a dated renewal (the gap) |
-// | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
+// | another watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
 //
 // 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 // after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
@@ -36,7 +35,7 @@ pub(crate) use check_state::Refusal;
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
-use crate::stream::Stream;
+use crate::stream::{NODE, StreamId, service};
 use check_state::ConsistencyCheck;
 use fastrand::Rng;
 use lease_renewal::WallClock;
@@ -51,66 +50,59 @@ use stream_state::Watch;
 /// `--stale-after` the agent notices that after 100 s. Eight renewals of a kubelet fit in. The time needs no
 /// jitter: each check comes with a renewal, and kubelets renew at different times.
 const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
-/// The default interval at which a kubelet renews its Lease (`nodeLeaseDurationSeconds` / 4).
+/// The interval at which a kubelet renews its Lease by default.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 /// The factor for a late renewal. A kubelet's jitter adds up to 4 %; the rest is for the network.
 const RENEWAL_LATE: f64 = 1.08;
-/// The number of renewal intervals without a renewal after which a Lease counts as silent, for any
-/// `--stale-after`.
-const LEASE_OVERDUE: f64 = 1.2;
-/// The agent replaces streams that went silent together at once, and then more and more rarely: a dead
-/// kubelet is silent, too, and costs 280 checks an hour beside the lists and watches of each replacement.
-const FIRST_REPLACEMENT_GAP: Duration = Duration::from_secs(24);
-const MAX_REPLACEMENT_GAP: Duration = Duration::from_mins(30);
 
 /// An event that the state machine reacts to.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A follower restarts; events of its last watch no longer count.
-    Began(Stream),
+    Began(StreamId),
     /// The Node's consistent list, requested after `asked_at`, is complete and has the Node in this state.
     Listed { asked_at: Moment, node: NodeVersion },
     /// The list of the Service with this index, requested after `asked_at`, is complete.
     ServiceListed { index: usize, asked_at: Moment },
-    /// The Lease is there, so its renewals should come.
-    LeaseListed,
     /// The API server accepted a watch.
-    Accepted(Stream, Connection),
+    Accepted(StreamId, Connection),
     /// Bytes arrived on an open watch.
-    Bytes(Stream),
+    Bytes(StreamId),
     /// The Node's watch delivered this state.
     Changed(NodeVersion),
-    /// The Lease's watch delivered a renewal from this time of the wall clock; `every` is the kubelet's
-    /// interval.
-    Renewed { at: Option<SystemTime>, every: Option<Duration>, wall: SystemTime },
+    /// The Lease's watch delivered a renewal from this time of the wall clock.
+    Renewed { at: Option<SystemTime>, wall: SystemTime },
     /// The watch of this stream ended.
-    Closed(Stream),
+    Closed(StreamId),
     /// The check with this number was answered.
     Answered { number: u64, node: NodeVersion, connection: Connection },
     /// The check with this number got no answer, or an error.
-    Unanswered { number: u64, refusal: Refusal },
+    Unanswered { number: u64, refusal: Refusal, retry_after: Option<Duration> },
     /// The credentials are about to expire, or a request for another stream was answered with 401.
     NewClientDue,
     /// The time that `wake_at` named has come.
     Woke { wall: SystemTime },
 }
 
+/// A consistency check, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    pub(crate) number: u64,
+    pub(crate) on_a_new_connection: bool,
+}
+
 /// An action for the driver. It executes them in the order of [`FreshnessMonitor::step`]'s result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The cached Node matched etcd at this moment, by the Node itself.
-    ProveNode(Moment),
-    /// The cached Node matched etcd at this moment, by its Lease.
-    Prove(Moment),
+    /// The cached Node matched etcd at this moment, by the Node itself or by its Lease.
+    Prove { at: Moment, by_node: bool },
     /// The facts of the Services with these indices matched etcd at this moment.
     ProveServices(Vec<usize>, Moment),
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
     /// address may lead to another API server.
-    Check { number: u64, on_a_new_connection: bool },
-    /// Give up the checks up to this number: their answers no longer count.
-    Abandon(u64),
+    Check(Check),
     /// Log that the answer to the last check has not come within this time.
     Late(Duration),
     /// Log that etcd holds another state than the cache.
@@ -118,7 +110,7 @@ pub(crate) enum Action {
     /// Restart the Node's watch on the connection that answered the last check.
     MoveToTheAnswer,
     /// Drop the stream, and restart it: the watch is unresponsive, or another connection is as good or better.
-    Replace(Stream, FailureReason),
+    Replace(StreamId, FailureReason),
 }
 
 /// The state machine of the cache's freshness.
@@ -139,12 +131,8 @@ pub(crate) struct FreshnessMonitor {
     /// list it is `None` until the next watch.
     lease_speaks_until: Option<Moment>,
     proved_on: Option<Connection>,
-    /// The interval at which the kubelet renews the Lease.
-    renewed_every: Duration,
     clock: WallClock,
     check: ConsistencyCheck,
-    replacement_gap: Duration,
-    next_replacement: Moment,
     /// True if the cache was stale at the last step.
     was_stale: bool,
     actions: Vec<Action>,
@@ -170,11 +158,8 @@ impl FreshnessMonitor {
             node_proved: None,
             lease_speaks_until: None,
             proved_on: None,
-            renewed_every: RENEWED_EVERY,
             clock: WallClock::default(),
             check: ConsistencyCheck::new(stale_after),
-            replacement_gap: FIRST_REPLACEMENT_GAP,
-            next_replacement: Moment::default(),
             was_stale: true,
             actions: Vec::new(),
         }
@@ -186,16 +171,17 @@ impl FreshnessMonitor {
             Input::Began(stream) => self.with(stream, Watch::begin),
             Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
             Input::ServiceListed { index, asked_at } => self.services_proved(vec![index], asked_at),
-            Input::LeaseListed => self.lease.has_heartbeat = true,
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
-            Input::Bytes(stream) => self.bytes(stream, now),
+            Input::Bytes(stream) => self.with(stream, |watch| watch.last_bytes = Some(now)),
             Input::Changed(node) => self.changed(node, now),
-            Input::Renewed { at, every, wall } => self.renewed(at, every, wall, now),
+            Input::Renewed { at, wall } => self.renewed(at, wall, now),
             Input::Closed(stream) => self.with(stream, |watch| watch.connection = None),
             Input::Answered { number, node, connection } => {
                 self.answered(number, node, connection, now);
             }
-            Input::Unanswered { number, refusal } => self.unanswered(number, refusal, now),
+            Input::Unanswered { number, refusal, retry_after } => {
+                self.unanswered(number, refusal, retry_after, now);
+            }
             Input::NewClientDue => self.check.needs_new_client(),
             Input::Woke { wall } => self.look_at_clock(wall, now),
         }
@@ -209,7 +195,8 @@ impl FreshnessMonitor {
             // The cache is stale when the proof is older than that.
             proved.plus(self.stale_after).plus(Duration::from_nanos(1))
         });
-        let unresponsive = self.services.iter().filter_map(Watch::unresponsive_at);
+        let others = self.services.iter().chain([&self.lease]);
+        let unresponsive = others.filter_map(Watch::unresponsive_at);
         unresponsive.chain(stale).chain(self.check_wakes_at()).min()
     }
 
@@ -219,11 +206,11 @@ impl FreshnessMonitor {
         if std::mem::replace(&mut self.was_stale, stale) != stale {
             self.take(if stale { Transition::WentStale } else { Transition::Revived });
         }
-        for index in 0..self.services.len() {
-            let unresponsive_at = self.services.get(index).and_then(Watch::unresponsive_at);
+        for stream in self.streams().filter(|stream| *stream != NODE) {
+            let unresponsive_at = self.watch_mut(stream).and_then(|watch| watch.unresponsive_at());
             if unresponsive_at.is_some_and(|at| at <= now) {
-                self.take(Transition::ServiceUnresponsive);
-                self.replace(Stream::Service(index), FailureReason::Unresponsive);
+                self.take(Transition::StreamUnresponsive);
+                self.replace(stream, FailureReason::Unresponsive);
             }
         }
         self.check_overdue(now);
@@ -239,7 +226,7 @@ impl FreshnessMonitor {
         self.check.early = false;
         self.node_proved = self.node_proved.max(Some(at));
         self.prove_services(at, on, true);
-        self.actions.push(Action::ProveNode(at));
+        self.actions.push(Action::Prove { at, by_node: true });
     }
 
     /// Applies proof of the Node to the Services. The server is in touch with etcd, so the proof holds for
@@ -260,7 +247,7 @@ impl FreshnessMonitor {
     /// Records that the cached facts of these Services matched etcd at this moment.
     fn services_proved(&mut self, indices: Vec<usize>, at: Moment) {
         for index in &indices {
-            self.with(Stream::Service(*index), |watch| watch.proved = watch.proved.max(Some(at)));
+            self.with(service(*index), |watch| watch.proved = watch.proved.max(Some(at)));
         }
         self.actions.push(Action::ProveServices(indices, at));
     }
@@ -271,21 +258,22 @@ impl FreshnessMonitor {
 
     // === Streams ===
 
-    fn watch_mut(&mut self, stream: Stream) -> Option<&mut Watch> {
-        match stream {
-            Stream::Node => Some(&mut self.node),
-            Stream::Lease => Some(&mut self.lease),
-            Stream::Service(index) => self.services.get_mut(index),
-        }
+    fn streams(&self) -> impl Iterator<Item = StreamId> + use<> {
+        (0..self.services.len() + 2).map(StreamId)
     }
 
-    fn with(&mut self, stream: Stream, change: impl FnOnce(&mut Watch)) {
+    fn watch_mut(&mut self, stream: StreamId) -> Option<&mut Watch> {
+        let mut watches = [&mut self.node, &mut self.lease].into_iter().chain(&mut self.services);
+        watches.nth(stream.0)
+    }
+
+    fn with(&mut self, stream: StreamId, change: impl FnOnce(&mut Watch)) {
         if let Some(watch) = self.watch_mut(stream) {
             change(watch);
         }
     }
 
-    fn replace(&mut self, stream: Stream, why: FailureReason) {
+    fn replace(&mut self, stream: StreamId, why: FailureReason) {
         if self.watch_mut(stream).is_some_and(Watch::mark_for_replacement) {
             self.actions.push(Action::Replace(stream, why));
         }
@@ -293,8 +281,7 @@ impl FreshnessMonitor {
 
     /// Replaces the watches that match: a fault of one may have hit all.
     fn replace_those(&mut self, why: FailureReason, which: impl Fn(&Watch) -> bool) {
-        let services = (0..self.services.len()).map(Stream::Service);
-        for stream in [Stream::Node, Stream::Lease].into_iter().chain(services) {
+        for stream in self.streams() {
             if self.watch_mut(stream).is_some_and(|watch| which(watch)) {
                 self.replace(stream, why);
             }

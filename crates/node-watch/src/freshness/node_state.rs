@@ -91,65 +91,52 @@ mod tests {
         NodeVersion::Present { uid: uid.to_owned(), version: version.to_owned() }
     }
 
-    /// Compares with a cache that has not changed since the request.
-    fn compare(held: &NodeVersion, answer: &NodeVersion) -> Finding {
-        held.compare(std::slice::from_ref(held), answer)
-    }
-
     #[test]
-    fn versions_are_compared_in_both_directions() {
+    fn an_answer_is_current_overtaken_missed_or_of_another_history() {
         let (uid, resource_version) = (Some("a".to_owned()), Some("10".to_owned()));
         let meta = ObjectMeta { uid, resource_version, ..ObjectMeta::default() };
         assert_eq!(NodeVersion::present(&meta), node("a", "10"));
-        let compare = |held: &str, newest: &str| compare(&node("a", held), &node("a", newest));
-        assert_eq!(compare("10", "10"), Finding::Current);
-        assert_eq!(compare("9", "10"), Finding::Behind);
-        assert_eq!(compare("10", "9"), Finding::Rewound);
-        assert_eq!(compare("a", "b"), Finding::Behind);
-    }
-
-    #[test]
-    fn an_answer_that_the_watch_has_overtaken_is_no_history_that_went_back() {
-        // The Node was changed, deleted, and created again while the answer was on its way.
-        let since = [node("a", "5"), node("a", "7"), NodeVersion::Absent, node("b", "9")];
-        let compare = |answer: &NodeVersion| since[3].compare(&since, answer);
-        assert_eq!(compare(&since[3]), Finding::Current);
-        for overtaken in &since[..3] {
-            assert_eq!(compare(overtaken), Finding::Overtaken, "{overtaken:?}");
+        let absent = || NodeVersion::Absent;
+        for (since_the_request, answer, finding) in [
+            (vec![node("a", "10")], node("a", "10"), Finding::Current),
+            (vec![absent()], absent(), Finding::Current),
+            // Numbers are compared as numbers.
+            (vec![node("a", "9")], node("a", "10"), Finding::Behind),
+            (vec![node("a", "a")], node("a", "b"), Finding::Behind),
+            (vec![node("a", "10")], absent(), Finding::Behind),
+            (vec![absent()], node("a", "10"), Finding::Behind),
+            (vec![node("a", "10")], node("a", "9"), Finding::Rewound),
+            (vec![node("a", "10")], node("b", "10"), Finding::Rewound),
+            (vec![node("a", "10")], node("b", "11"), Finding::Rewound),
+            // The Node was changed, deleted, and created again while the answer was on its way.
+            (vec![node("a", "5"), absent(), node("b", "9")], node("a", "5"), Finding::Overtaken),
+            (vec![node("a", "5"), absent(), node("b", "9")], absent(), Finding::Overtaken),
+            (vec![node("a", "5"), absent(), node("b", "9")], node("b", "11"), Finding::Behind),
+            // etcd was restored from a copy, and the watch has delivered states of the old history meanwhile.
+            (vec![node("a", "5"), node("a", "9")], node("a", "4"), Finding::Rewound),
+            (vec![node("a", "5"), node("a", "9")], node("a", "7"), Finding::Rewound),
+            (vec![node("a", "5"), node("a", "9")], node("b", "7"), Finding::Rewound),
+            (vec![absent(), node("a", "9")], node("a", "7"), Finding::Rewound),
+        ] {
+            let held = since_the_request.last().unwrap();
+            let found = held.compare(&since_the_request, &answer);
+            assert_eq!(found, finding, "{since_the_request:?}, answered {answer:?}");
         }
-        assert_eq!(compare(&node("b", "11")), Finding::Behind);
-    }
-
-    /// etcd was restored from a copy, and the watch has delivered states of the old history meanwhile.
-    #[test]
-    fn an_answer_that_the_watch_has_never_delivered_is_of_another_history() {
-        let since = [node("a", "5"), node("a", "9")];
-        for answer in [node("a", "4"), node("a", "7"), node("b", "7")] {
-            assert_eq!(since[1].compare(&since, &answer), Finding::Rewound, "{answer:?}");
-        }
-        let created = [NodeVersion::Absent, node("a", "9")];
-        assert_eq!(created[1].compare(&created, &node("a", "7")), Finding::Rewound);
     }
 
     #[test]
     fn what_is_older_is_told_by_its_version() {
-        assert!(node("a", "9").is_before(&node("a", "10")) && node("a", "9").is_before(&node("b", "10")));
-        for (this, other) in [("10", "10"), ("11", "10"), ("x", "10"), ("9", "x")] {
-            assert!(!node("a", this).is_before(&node("a", other)), "{this} {other}");
+        for (this, other, is_before) in [
+            (node("a", "9"), node("a", "10"), true),
+            (node("a", "9"), node("b", "10"), true),
+            (node("a", "10"), node("a", "10"), false),
+            (node("a", "11"), node("a", "10"), false),
+            (node("a", "x"), node("a", "10"), false),
+            (node("a", "9"), node("a", "x"), false),
+            (NodeVersion::Absent, node("a", "10"), false),
+            (node("a", "1"), NodeVersion::Unknown, false),
+        ] {
+            assert_eq!(this.is_before(&other), is_before, "{this:?} {other:?}");
         }
-        assert!(
-            !NodeVersion::Absent.is_before(&node("a", "10"))
-                && !node("a", "1").is_before(&NodeVersion::Unknown)
-        );
-    }
-
-    #[test]
-    fn another_node_of_that_name_is_not_the_one_we_hold() {
-        let held = node("a", "10");
-        assert_eq!(compare(&held, &node("b", "10")), Finding::Rewound);
-        assert_eq!(compare(&held, &node("b", "11")), Finding::Rewound);
-        assert_eq!(compare(&held, &NodeVersion::Absent), Finding::Behind);
-        assert_eq!(compare(&NodeVersion::Absent, &held), Finding::Behind);
-        assert_eq!(compare(&NodeVersion::Absent, &NodeVersion::Absent), Finding::Current);
     }
 }

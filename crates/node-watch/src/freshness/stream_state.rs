@@ -16,8 +16,6 @@ pub(super) struct Watch {
     pub(super) connection: Option<Connection>,
     /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
     pub(super) last_bytes: Option<Moment>,
-    /// True if its object was ever there: renewals should come.
-    pub(super) has_heartbeat: bool,
     /// The time of a Service's last proof.
     pub(super) proved: Option<Moment>,
     /// True if its follower has been told to restart.

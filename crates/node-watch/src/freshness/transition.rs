@@ -53,14 +53,12 @@ transitions! {
     LeaseSpokeTooLong,
     /// A renewal while the cache was stale: it revives nothing.
     LeaseWhileStale,
-    /// A Service's watch without a bookmark is replaced.
-    ServiceUnresponsive,
+    /// A watch without bookmarks is replaced.
+    StreamUnresponsive,
     /// The proof has become too old.
     WentStale,
     /// There is proof again.
     Revived,
-    /// A stream has bytes while the cache is stale: it is time for a check.
-    TrafficWhileStale,
     /// A check is sent on the connection of the watches.
     CheckSent,
     /// A check is sent on a new connection.
@@ -69,8 +67,6 @@ transitions! {
     CheckFailed,
     /// The API server refused to answer.
     Refused,
-    /// An answer came after a later one, or after a list.
-    AnsweredTooLate,
     /// The cache matches etcd.
     FoundCurrent,
     /// The cache has had the answered state since the request, and has another one now.
@@ -85,8 +81,6 @@ transitions! {
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
-    /// The Lease is not renewed, or its renewals do not arrive: the watches are replaced.
-    LeaseSilent,
 }
 
 /// The count of each transition.

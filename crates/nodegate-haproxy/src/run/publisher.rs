@@ -11,7 +11,7 @@ use crate::run::shared::{Known, Shared};
 use crate::watch::Observed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nodegate_kube_follow::{Backoff, KubeApi, NoObserver};
+use nodegate_kube_follow::{Backoff, KubeApi};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Publisher {
     pub(crate) fn of(shared: &Arc<Shared>) -> Option<Self> {
         let addresses = shared.setup.publish_status.clone().unwrap_or_default().0;
         (!addresses.is_empty()).then(|| Self {
-            api: KubeApi::new(REQUEST, Arc::new(NoObserver)),
+            api: KubeApi::new(REQUEST),
             shared: shared.clone(),
             addresses,
             sent: BTreeMap::new(),

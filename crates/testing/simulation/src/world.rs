@@ -24,11 +24,8 @@ const BEGINNING: Duration = Duration::from_hours(500_000);
 /// A time, and the most requests in it after the heartbeat's stream is lost. A new watch restores the
 /// heartbeat. Without one the agent would send a check every 12.9 s, that is 28 times.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
-/// The time after which the agent has recovered from an outage.
-const STEADY: Duration = Duration::from_mins(10);
-/// The same beside a silent Lease. The agent replaces the watches ever more rarely, after 24 s, 48 s and so
-/// on up to 30 min, which are 51 min. The first time may be 11 min after a Lease that was forbidden.
-const STEADY_BESIDE_A_SILENT_LEASE: Duration = Duration::from_mins(65);
+/// The time after which the agent has recovered from an outage. A Lease that was forbidden is watched after 11 min.
+const STEADY: Duration = Duration::from_mins(12);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 /// The time within which an agent has its first list and listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
@@ -314,8 +311,7 @@ impl RunningWorld {
             self.cluster.kubelet_is_cut_off = true;
         }
         // The limit is that of the steady state, long after an outage.
-        let silent = self.settings.leases && !self.cluster.renews();
-        self.pass(if silent { STEADY_BESIDE_A_SILENT_LEASE } else { STEADY }).await?;
+        self.pass(STEADY).await?;
         self.cluster.network.mark();
         let before = self.cluster.network.usage();
         self.pass(Duration::from_hours(1)).await?;

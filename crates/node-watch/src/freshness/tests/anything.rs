@@ -2,8 +2,8 @@
 //! oversleeps nor spins. `PROPTEST_CASES=20000` tries more.
 
 use super::scenario::{STALE_AFTER, elsewhere, here, node};
-use crate::freshness::{Action, FreshnessMonitor, Input, Refusal};
-use crate::stream::Stream;
+use crate::freshness::{Action, Check, FreshnessMonitor, Input, Refusal};
+use crate::stream::{LEASE, NODE, StreamId, service};
 use nodegate_readiness::Moment;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Debug)]
 struct Happens {
     what: u8,
-    stream: Stream,
+    stream: StreamId,
     version: u32,
     ago: u64,
     here: bool,
@@ -21,7 +21,7 @@ struct Happens {
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
-    let stream = prop_oneof![4 => Just(Stream::Node), 2 => Just(Stream::Lease), 1 => (0..3_usize).prop_map(Stream::Service)];
+    let stream = prop_oneof![4 => Just(NODE), 2 => Just(LEASE), 1 => (0..3_usize).prop_map(service)];
     let later = prop_oneof![Just(0), 0..50_u64, 0..3000_u64, 0..100_000_u64];
     (0..11_u8, stream, 0..4_u32, 0..20_000_u64, any::<bool>(), later).prop_map(
         |(what, stream, version, ago, here, later)| Happens { what, stream, version, ago, here, later },
@@ -42,12 +42,12 @@ impl Happens {
             3 => Input::Accepted(stream, connection),
             4 => Input::Bytes(stream),
             5 => Input::Changed(state),
-            6 => Input::Renewed { at: self.here.then_some(wall - ago), every: None, wall },
+            6 => Input::Renewed { at: self.here.then_some(wall - ago), wall },
             7 => Input::Closed(stream),
             8 => Input::Answered { number, node: state, connection },
             9 => {
-                let refusal = Refusal::Answered { retry_after: self.here.then_some(ago) };
-                Input::Unanswered { number, refusal }
+                let retry_after = self.here.then_some(ago);
+                Input::Unanswered { number, refusal: Refusal::Answered, retry_after }
             }
             // The wall clock shows any time.
             _ => Input::Woke { wall: wall + ago * u32::from(self.here) },
@@ -101,8 +101,8 @@ proptest! {
             let input = happens.input(now, number);
             witnesses.hear(&input, now);
             match input {
-                Input::Accepted(Stream::Node, _) => watched = true,
-                Input::Began(Stream::Node) | Input::Closed(Stream::Node) => watched = false,
+                Input::Accepted(NODE, _) => watched = true,
+                Input::Began(NODE) | Input::Closed(NODE) => watched = false,
                 _ => {}
             }
             check(machine.step(input, now), now, &mut witnesses, watched)?;
@@ -118,11 +118,11 @@ fn check(
 ) -> Result<(), TestCaseError> {
     for action in actions {
         match action {
-            Action::ProveNode(at) | Action::Prove(at) => {
+            Action::Prove { at, .. } => {
                 prop_assert!(at <= now, "proof from the future");
                 prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: no witness has this date");
             }
-            Action::Check { number, .. } => {
+            Action::Check(Check { number, .. }) => {
                 prop_assert!(watched, "a check without an open watch");
                 let last = witnesses.asked.last().map_or(0, |(number, _)| *number);
                 prop_assert_eq!(number, last + 1);

@@ -1,20 +1,16 @@
 //! Tests of the time of the check: it comes with the last renewal that counts, so that refusals and delays
 //! don't make the cache stale.
 
-use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
+use super::scenario::{STALE_AFTER, Scenario, elsewhere, here, node};
 use crate::freshness::{Action, Input, Refusal, Transition};
-use crate::stream::Stream;
+use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
-
-fn throttled(seconds: u64) -> Refusal {
-    Refusal::Throttled { retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)) }
-}
 
 /// Sends renewals until a check is sent; returns its number, and true if it is on a new connection.
 fn asked_with_a_renewal(scenario: &mut Scenario) -> (u64, bool) {
     for _ in 0..10 {
-        scenario.seconds(10).step(Input::Bytes(Stream::Node)).step(Input::Bytes(Stream::Lease));
+        scenario.seconds(10).step(Input::Bytes(NODE)).step(Input::Bytes(LEASE));
         scenario.renewal(Duration::ZERO);
         if let Some(asked) = scenario.asked() {
             return asked;
@@ -31,28 +27,24 @@ fn with_the_last_renewal_that_counts_it_is_asked() {
     let after = scenario.now.since(began).as_secs();
     assert!((70..=85).contains(&after) && !is_new, "{after} s");
     assert_eq!((scenario.age(), scenario.taken(Transition::LeaseSpokeLast)), (Duration::ZERO, 1));
-    scenario
-        .answers(number, node(1), here())
-        .seconds(10)
-        .step(Input::Bytes(Stream::Node))
-        .renewal(Duration::ZERO);
+    scenario.answers(number, node(1), here()).seconds(10).step(Input::Bytes(NODE)).renewal(Duration::ZERO);
     assert_eq!(scenario.asked(), None, "and not with each from then on");
     assert_eq!(scenario.taken(Transition::LeaseSpokeTooLong), 0);
 }
 
 #[test]
 fn refusals_and_delays_do_not_make_the_cache_stale() {
-    let two_refusals = [throttled(0), throttled(0)];
-    let other_refusals = [Refusal::Answered { retry_after: None }; 2];
-    for refusals in [&[throttled(3)][..], &two_refusals, &other_refusals, &[throttled(1), throttled(2)]] {
+    use Refusal::{Answered, Throttled};
+    for (refusal, retries_after) in
+        [(Throttled, &[3][..]), (Throttled, &[0, 0]), (Answered, &[0, 0]), (Throttled, &[1, 2])]
+    {
         let mut scenario = Scenario::watching();
         let (mut number, _) = asked_with_a_renewal(&mut scenario);
-        for refusal in refusals {
-            scenario.step(Input::Unanswered { number, refusal: *refusal });
-            number = scenario.asks().0;
+        for seconds in retries_after {
+            number = scenario.refuses(number, refusal, *seconds).asks().0;
         }
         scenario.answers(number, node(1), here());
-        assert_eq!(scenario.taken(Transition::WentStale), 0, "{refusals:?}");
+        assert_eq!(scenario.taken(Transition::WentStale), 0, "{refusal:?} {retries_after:?}");
         assert!(scenario.age().is_zero());
     }
     // etcd does not respond.
@@ -72,21 +64,21 @@ fn another_server_is_tried_once_if_waiting_would_end_stale() {
     let (number, is_new) = scenario.asks();
     let refused_at = scenario.now;
     assert!(!is_new && scenario.age() > STALE_AFTER / 2);
-    scenario.step(Input::Unanswered { number, refusal: throttled(10) });
+    scenario.refuses(number, Refusal::Throttled, 10);
     let (number, is_new) = scenario.asked().expect("at once");
     assert!(is_new);
     // The other server is as busy. Then both are left alone, for the longer `Retry-After`.
-    scenario.step(Input::Unanswered { number, refusal: throttled(2) });
+    scenario.refuses(number, Refusal::Throttled, 2);
     let (number, is_new) = scenario.asks();
     assert!(!is_new && scenario.now.since(refused_at) >= Duration::from_secs(10));
     assert_eq!(scenario.taken(Transition::WentStale), 1);
-    scenario.step(Input::Unanswered { number, refusal: throttled(1) });
+    scenario.refuses(number, Refusal::Throttled, 1);
     assert!(!scenario.asks().1, "stale it is already");
 
     // With time to wait, no other server is tried.
     let mut scenario = Scenario::watching();
     let (number, _) = asked_with_a_renewal(&mut scenario);
-    scenario.step(Input::Unanswered { number, refusal: throttled(3) });
+    scenario.refuses(number, Refusal::Throttled, 3);
     let (number, is_new) = scenario.asks();
     assert!(!is_new);
     // An answer ends the `Retry-After`.
@@ -118,7 +110,7 @@ fn an_event_of_an_older_state_is_not_believed() {
     }
     assert_eq!((scenario.asked(), scenario.taken(Transition::NodeEventFromThePast)), (None, 9));
     // A list counts: etcd may have been restored.
-    scenario.lists(Stream::Node, 3);
+    scenario.lists(NODE, 3);
     scenario.event(4);
     assert_eq!(scenario.taken(Transition::NodeEventFromThePast), 9);
 }
@@ -127,17 +119,16 @@ fn an_event_of_an_older_state_is_not_believed() {
 fn a_lease_says_nothing_on_a_server_on_which_the_node_was_not_proved() {
     let mut scenario = Scenario::watching();
     scenario.seconds(5);
-    for stream in [Stream::Node, Stream::Lease] {
+    for stream in [NODE, LEASE] {
         scenario.step(Input::Closed(stream)).step(Input::Accepted(stream, elsewhere()));
     }
     scenario.renewal(Duration::ZERO);
     assert_eq!((scenario.age().as_secs(), scenario.taken(Transition::LeaseOnAnotherServer)), (5, 1));
-    let (number, _) = scenario.asks();
-    scenario.answers(number, node(1), elsewhere()).seconds(5).renewal(Duration::ZERO);
+    scenario.checks(node(1), elsewhere()).seconds(5).renewal(Duration::ZERO);
     assert!(scenario.age().is_zero());
     // After a list in a new session, the watch is on the list's connection.
-    scenario.lists(Stream::Node, 1);
-    scenario.step(Input::Accepted(Stream::Node, here())).step(Input::Accepted(Stream::Lease, here()));
+    scenario.lists(NODE, 1);
+    scenario.step(Input::Accepted(NODE, here())).step(Input::Accepted(LEASE, here()));
     scenario.seconds(5).renewal(Duration::ZERO);
     assert!(scenario.age().is_zero());
 }
@@ -149,47 +140,8 @@ fn a_connection_to_which_no_watch_moves_is_dropped() {
     scenario.asks();
     let (number, is_new) = scenario.asks();
     assert!(is_new);
-    scenario.step(Input::Closed(Stream::Node)).answers(number, node(1), elsewhere());
+    scenario.step(Input::Closed(NODE)).answers(number, node(1), elsewhere());
     assert!(!scenario.said.contains(&Action::MoveToTheAnswer) && !scenario.machine.is_awaiting_watch());
-}
-
-/// This is a kubelet with `nodeLeaseDurationSeconds: 60`.
-#[test]
-fn a_lease_that_is_renewed_rarely_is_no_silent_one() {
-    for (every, replaced) in [(Some(Duration::from_secs(15)), false), (None, true)] {
-        let mut scenario = Scenario { every, ..Scenario::watching() };
-        for _ in 0..20 {
-            scenario
-                .step(Input::Bytes(Stream::Lease))
-                .step(Input::Bytes(Stream::Node))
-                .renewal(Duration::ZERO);
-            let (number, _) = scenario.asks();
-            scenario.answers(number, node(1), here());
-            let unresponsive = scenario.replaced(FailureReason::Unresponsive);
-            if !unresponsive.is_empty() {
-                assert_eq!((unresponsive, replaced), (vec![Stream::Node, Stream::Lease, SERVICE], true));
-                return;
-            }
-            scenario.seconds(2);
-        }
-        assert!(!replaced, "{every:?}");
-    }
-}
-
-/// An agent's first watch of the Lease may be lost before a renewal came on it.
-#[test]
-fn a_lease_that_was_listed_and_brings_no_renewal_is_a_silent_one() {
-    for listed in [true, false] {
-        let mut scenario = Scenario::watching();
-        if listed {
-            scenario.step(Input::LeaseListed);
-        }
-        let replaced = (0..3).any(|_| {
-            let (number, _) = scenario.asks();
-            !scenario.answers(number, node(1), here()).replaced(FailureReason::Unresponsive).is_empty()
-        });
-        assert_eq!(replaced, listed);
-    }
 }
 
 /// An etcd that is slow, or a control plane far away.
@@ -199,7 +151,7 @@ fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
         let mut scenario = Scenario::watching();
         let mut moved = 0;
         for _ in 0..20 {
-            let (number, _) = scenario.asks();
+            let (number, _) = scenario.step(Input::Bytes(NODE)).asks();
             let (asked_at, answered_at) = (scenario.now, scenario.now.plus(Duration::from_millis(millis)));
             scenario.passes(answered_at.since(asked_at)).answers(number, node(1), here());
             assert_eq!(scenario.proved, Some(asked_at));
@@ -218,11 +170,11 @@ fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
 fn a_401_is_followed_at_once_by_a_check_on_a_new_client() {
     let mut scenario = Scenario::watching();
     let (number, _) = scenario.asks();
-    scenario.step(Input::Unanswered { number, refusal: Refusal::Unauthorized });
+    scenario.refuses(number, Refusal::Unauthorized, 0);
     let (number, is_new) = scenario.asked().expect("at once");
     assert!(is_new);
     // They are not: the next attempts wait, each with the credentials of its moment.
-    scenario.step(Input::Unanswered { number, refusal: Refusal::Unauthorized });
+    scenario.refuses(number, Refusal::Unauthorized, 0);
     assert_eq!(scenario.asked(), None);
     let (number, is_new) = scenario.asks();
     assert!(is_new);

@@ -2,7 +2,7 @@
 
 use super::scenario::{STALE_AFTER, Scenario, here, node};
 use crate::freshness::{Input, NodeVersion, Transition};
-use crate::stream::Stream;
+use crate::stream::NODE;
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
 
@@ -49,8 +49,7 @@ fn an_answer_that_the_watch_has_overtaken_is_proof_and_the_check_is_repeated() {
 fn a_node_that_appears_after_a_confirmed_absence_is_checked_at_once() {
     let mut scenario = Scenario::watching();
     scenario.step(Input::Changed(NodeVersion::Absent));
-    let (number, _) = scenario.asks();
-    scenario.answers(number, NodeVersion::Absent, here()).seconds(1).event(5);
+    scenario.checks(NodeVersion::Absent, here()).seconds(1).event(5);
     let (number, is_new) = scenario.asked().expect("the Node may be gone");
     assert!(!is_new);
     scenario.answers(number, NodeVersion::Absent, here()).passes(Duration::from_millis(400));
@@ -63,7 +62,7 @@ fn a_node_that_appears_after_a_confirmed_absence_is_checked_at_once() {
 fn an_answer_that_the_watch_has_overtaken_revives_no_stale_cache() {
     for is_over in [true, false] {
         let mut scenario = Scenario::watching();
-        scenario.step(Input::Closed(Stream::Node)).seconds(16).step(Input::Accepted(Stream::Node, here()));
+        scenario.step(Input::Closed(NODE)).seconds(16).step(Input::Accepted(NODE, here()));
         let number = overtaken(&mut scenario, [9]);
         let asked_at = scenario.now;
         scenario.answers(number, node(1), here());
@@ -87,7 +86,7 @@ fn a_list_settles_whether_a_change_was_missed() {
             (number, new) = scenario.asks();
         }
         scenario.answers(number, node(2), here()).said.clear();
-        scenario.lists(Stream::Node, 3);
+        scenario.lists(NODE, 3);
         assert!(!scenario.machine.is_awaiting_watch());
         scenario.passes(Duration::from_millis(400));
         let found = [Transition::FoundBehind, Transition::FoundRewound].map(|found| scenario.taken(found));

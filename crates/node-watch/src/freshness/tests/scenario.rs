@@ -1,14 +1,16 @@
 //! A state machine with a clock of its own, for scripted scenarios.
 
-use crate::freshness::{Action, FreshnessMonitor, Input, NodeVersion, Transition, Transitions};
-use crate::stream::Stream;
+use crate::freshness::{
+    Action, Check, FreshnessMonitor, Input, NodeVersion, Refusal, Transition, Transitions,
+};
+use crate::stream::{LEASE, NODE, StreamId, service};
 use nodegate_kube_follow::{Connection, FailureReason};
 use nodegate_readiness::Moment;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(super) const STALE_AFTER: Duration = Duration::from_secs(15);
-pub(super) const SERVICE: Stream = Stream::Service(0);
+pub(super) const SERVICE: StreamId = service(0);
 
 /// The state machine, with its own clock and its actions.
 pub(super) struct Scenario {
@@ -19,8 +21,6 @@ pub(super) struct Scenario {
     pub(super) said: Vec<Action>,
     /// The total step of the wall clock, in seconds.
     pub(super) set_by: i64,
-    /// The interval of renewals in the Lease.
-    pub(super) every: Option<Duration>,
 }
 
 pub(super) fn here() -> Connection {
@@ -43,8 +43,8 @@ impl Scenario {
         let machine = FreshnessMonitor::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
         let now = Moment::from_start(Duration::from_secs(1000));
         let (proved, said) = (None, Vec::new());
-        let mut scenario = Self { machine, transitions, now, proved, said, set_by: 0, every: None };
-        for stream in [Stream::Node, Stream::Lease, SERVICE] {
+        let mut scenario = Self { machine, transitions, now, proved, said, set_by: 0 };
+        for stream in [NODE, LEASE, SERVICE] {
             scenario.lists(stream, 1);
             scenario.step(Input::Accepted(stream, here()));
         }
@@ -53,7 +53,7 @@ impl Scenario {
 
     pub(super) fn step(&mut self, input: Input) -> &mut Self {
         for action in self.machine.step(input, self.now) {
-            if let Action::ProveNode(at) | Action::Prove(at) = action {
+            if let Action::Prove { at, .. } = action {
                 self.proved = self.proved.max(Some(at));
             }
             self.said.push(action);
@@ -61,12 +61,12 @@ impl Scenario {
         self
     }
 
-    pub(super) fn lists(&mut self, stream: Stream, version: u32) {
+    pub(super) fn lists(&mut self, stream: StreamId, version: u32) {
         self.step(Input::Began(stream));
-        if stream == Stream::Node {
+        if stream == NODE {
             self.step(Input::Listed { asked_at: self.now, node: node(version) });
-        } else if let Stream::Service(index) = stream {
-            self.step(Input::ServiceListed { index, asked_at: self.now });
+        } else if stream == SERVICE {
+            self.step(Input::ServiceListed { index: 0, asked_at: self.now });
         }
     }
 
@@ -111,7 +111,7 @@ impl Scenario {
     /// Delivers a renewal of the Lease from `ago`.
     pub(super) fn renewal(&mut self, ago: Duration) -> &mut Self {
         let wall = self.wall();
-        self.step(Input::Renewed { at: Some(wall - ago), every: self.every, wall })
+        self.step(Input::Bytes(LEASE)).step(Input::Renewed { at: Some(wall - ago), wall })
     }
 
     /// Lets time pass until the next check; returns its number, and true if it is on a new connection.
@@ -129,9 +129,21 @@ impl Scenario {
     pub(super) fn asked(&mut self) -> Option<(u64, bool)> {
         let said = std::mem::take(&mut self.said);
         said.into_iter().rev().find_map(|action| match action {
-            Action::Check { number, on_a_new_connection } => Some((number, on_a_new_connection)),
+            Action::Check(Check { number, on_a_new_connection }) => Some((number, on_a_new_connection)),
             _ => None,
         })
+    }
+
+    /// Lets time pass until the next check, and answers it.
+    pub(super) fn checks(&mut self, node: NodeVersion, connection: Connection) -> &mut Self {
+        let (number, _) = self.asks();
+        self.answers(number, node, connection)
+    }
+
+    /// Refuses a check, with the seconds of a `Retry-After`; 0 for none.
+    pub(super) fn refuses(&mut self, number: u64, refusal: Refusal, seconds: u64) -> &mut Self {
+        let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds));
+        self.step(Input::Unanswered { number, refusal, retry_after })
     }
 
     pub(super) fn answers(&mut self, number: u64, node: NodeVersion, connection: Connection) -> &mut Self {
@@ -156,7 +168,7 @@ impl Scenario {
         self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
     }
 
-    pub(super) fn replaced(&self, why: FailureReason) -> Vec<Stream> {
+    pub(super) fn replaced(&self, why: FailureReason) -> Vec<StreamId> {
         let replaced = self.said.iter().filter_map(|action| match action {
             Action::Replace(stream, said) if *said == why => Some(*stream),
             _ => None,
