@@ -77,7 +77,7 @@ fn keep(cluster: &mut Vec<String>, flag: &Arg, value: &str) {
 /// Returns the names of the cluster's nodes, if it answers in time.
 async fn nodes(flags: &[String]) -> Vec<String> {
     let Ok(Args { cluster, .. }) = Args::try_parse_from(flags) else { return Vec::new() };
-    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(None).await;
+    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(&[], None).await;
     match tokio::time::timeout(WITHIN, listed(&cluster)).await {
         Ok(Ok(nodes)) => nodes.into_iter().map(|node| node.name).collect(),
         _ => Vec::new(),

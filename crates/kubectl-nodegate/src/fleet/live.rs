@@ -120,7 +120,7 @@ fn changes(fleet: &Fleet, said: &mut BTreeMap<String, String>, output: FleetOutp
         rows.map(|row| row.json().to_string()).collect()
     } else {
         let names: BTreeSet<&String> = said.keys().chain(last.keys()).filter(|name| is_new(name)).collect();
-        let words = |name| said.get(name).map_or("no longer seen", String::as_str);
+        let words = |name: &str| said.get(name).map_or("no longer seen", String::as_str);
         names.into_iter().map(|name| sanitize(&format!("{}  {name}  {}", now(), words(name)))).collect()
     };
     lines.into_iter().map(|line| line + "\n").collect()

@@ -183,9 +183,9 @@ impl Row {
             "address": self.node.address,
             "verdict": self.verdict(),
             "out_by_design": self.is_out_by_design(),
-            "via": answer.map(|answer| if self.is_direct() { "node" } else { "proxy" }),
+            "via": answer.map(|answer| if answer.is_direct { "node" } else { "proxy" }),
             "error": self.said.as_ref().err(),
-            "status": answer.and_then(|answer| serde_json::from_slice(&answer.reply.body).ok()).unwrap_or(Value::Null),
+            "status": answer.and_then(|answer| serde_json::from_slice::<Value>(&answer.reply.body).ok()),
         })
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn lines(rows: &[Row], console: &Console, output: FleetOutput) -> Vec
     let is_wide = output == FleetOutput::Wide;
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, console, is_wide)).collect();
     let heads: Vec<String> =
-        HEADS.iter().take(if is_wide { HEADS.len() } else { USUAL }).map(ToString::to_string).collect();
+        HEADS.iter().take(if is_wide { HEADS.len() } else { USUAL }).map(|head| (*head).to_owned()).collect();
     let width_of = |column: usize| {
         let widths = cells.iter().chain([&heads]).filter_map(|row| row.get(column));
         widths.map(|cell| cell.chars().count()).max().unwrap_or_default()
