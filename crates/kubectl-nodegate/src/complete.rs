@@ -14,7 +14,8 @@ const NO_FILES: &str = ":4";
 /// Returns the lines for kubectl: what may stand for the last of the words, and whether files may, too.
 pub(crate) async fn run(words: &[String]) -> String {
     // `--flag=value` is as `--flag value`. The shell keeps a flag before `=` itself.
-    let words: Vec<&str> = words.iter().flat_map(|word| flag_and_value(word)).collect();
+    let parts = |word: &str| if word.starts_with('-') { 2 } else { 1 };
+    let words: Vec<&str> = words.iter().flat_map(|word| word.splitn(parts(word), '=')).collect();
     let Some((last, before)) = words.split_last() else { return format!("{NO_FILES}\n") };
     let root = Args::command();
     let (mut command, mut awaits, mut cluster) = (&root, None, vec!["kubectl-nodegate".to_owned()]);
@@ -43,10 +44,6 @@ pub(crate) async fn run(words: &[String]) -> String {
     let is_file = awaits.is_some_and(|flag| flag.get_id() == "kubeconfig");
     let end = if is_file { ":0" } else { NO_FILES };
     fitting.chain([end.to_owned()]).map(|word| word + "\n").collect()
-}
-
-fn flag_and_value(word: &str) -> Vec<&str> {
-    if word.starts_with('-') { word.splitn(2, '=').collect() } else { vec![word] }
 }
 
 /// Returns the flag that a word names.

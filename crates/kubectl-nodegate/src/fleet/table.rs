@@ -115,10 +115,8 @@ pub(super) fn summary(fleet: &Fleet, console: &Console) -> String {
         add(RED, &sanitize(&who));
     }
     if fleet.are_all_labelled() {
-        add(
-            RED,
-            "the exclusion label keeps all of them out: take it away where traffic should go, or set --drain-on",
-        );
+        let alarm = "the exclusion label keeps all of them out: take it away where traffic should go, or set --drain-on";
+        add(RED, alarm);
     }
     if let Some(gate) = &fleet.gate {
         let colour = if gate.asked == Some(true) { DIM } else { RED };
