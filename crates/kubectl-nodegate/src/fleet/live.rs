@@ -1,7 +1,8 @@
 //! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
 //! change.
 
-use super::{Fleet, nodes, table};
+use super::look::{Fleet, nodes};
+use super::table;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::error::Error;

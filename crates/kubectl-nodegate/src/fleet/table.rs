@@ -1,6 +1,6 @@
 //! Renders the fleet as a table, once or for each update of `live`.
 
-use super::Fleet;
+use super::look::Fleet;
 use super::row::{NOTHING, Row, Urgency};
 use crate::args::FleetOutput;
 use nodegate_agent_client::Console;

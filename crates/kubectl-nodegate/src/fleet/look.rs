@@ -1,0 +1,49 @@
+//! One look at the agents of many nodes, for the table and for drains.
+
+use super::row::Row;
+use crate::agents::Agents;
+use crate::args::FleetArgs;
+use crate::cluster::FleetNode;
+use crate::error::Error;
+use crate::gate::Gate;
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+/// The nodes, the most urgent first, and the eviction gate, if there is one.
+pub(super) struct Fleet {
+    pub(super) rows: Vec<Row>,
+    pub(super) gate: Option<Gate>,
+}
+
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
+    agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await
+}
+
+/// Queries all agents, and sorts their answers.
+pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
+    let answers = agents.ask_all(nodes);
+    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said)).collect().await;
+    rows.sort_by(Row::by_need);
+    rows
+}
+
+impl Fleet {
+    pub(super) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Self {
+        let (rows, gate) = tokio::join!(look(agents, nodes), Gate::glance(agents));
+        Self { rows, gate }
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        let worst = self.rows.iter().map(Row::exit_code).max().unwrap_or_default();
+        if self.are_all_labelled() { worst.max(1) } else { worst }
+    }
+
+    /// Returns true if several nodes are shown, and the exclusion label keeps all of them out: then it is no design.
+    pub(super) fn are_all_labelled(&self) -> bool {
+        self.rows.len() > 1 && self.rows.iter().all(Row::is_out_by_label)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({"nodes": self.rows.iter().map(Row::json).collect::<Vec<_>>(), "eviction_gate": self.gate})
+    }
+}
