@@ -120,13 +120,13 @@ fn status_shows_the_named_checks() {
     let own = format!("db={}", listener.local_addr().unwrap());
     let agent = cluster.ready_agent(&["--tcp-check", &own]);
     let at = agent.address();
-    ask(at, &["--check", "node_ready,tcp:db"]).says(0, &["Ready: these checks pass", "tcp:db      passes"]);
+    ask(at, &["--check", "node_ready,tcp:db"]).says(0, &["Ready\n", "tcp:db      passes"]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
     ask(at, &["--check=tcp:db"]).says(0, &["Ready"]);
-    ask(at, &["--check=tcp:db,node_ready"]).says(1, &["Draining: node_ready: cordoned (Unschedulable)"]);
+    ask(at, &["--check=tcp:db,node_ready"]).says(1, &["Draining\n", "cordoned (Unschedulable)"]);
     ask(at, &["--check=node_ready,bogus"])
-        .says(2, &["NotReady: node_ready: cordoned (Unschedulable); bogus: Unknown check: bogus"]);
+        .says(2, &["NotReady\n", "cordoned (Unschedulable)", "Unknown check: bogus"]);
     ask(at, &["--check", &vec!["node_ready"; 40].join(",")]).says(1, &["Draining"]);
     let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
     ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);

@@ -28,7 +28,7 @@ pub enum AskError {
     #[error("could not look the name up: {0}; correct it, or give an address")]
     Lookup(String),
     /// The TCP connection could not be opened.
-    #[error("could not connect: {}{}", os_words(.0), if_refused(.0))]
+    #[error("could not connect: {}; does an agent run there, on this port?", os_words(.0))]
     Connect(io::Error),
     /// The peer accepted the connection and closed it.
     #[error("the connection was closed without an answer; perhaps --allow-from does not name this machine")]
@@ -53,33 +53,6 @@ pub enum AskError {
     Foreign(&'static str, serde_json::Error),
 }
 
-impl AskError {
-    /// Returns a short form for a table.
-    pub fn short(&self) -> String {
-        let short = match self {
-            Self::Lookup(_) => "no such host",
-            Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "connection refused",
-            Self::Connect(_) => "no connection",
-            Self::Closed => "closed without an answer",
-            Self::NotHttp => "not HTTP",
-            Self::TooLong => "answer too long",
-            Self::Broken(_) => "connection broken",
-            Self::Late(_) => "no answer in time",
-            Self::Refused(_, code) => return format!("HTTP {code}"),
-            Self::Foreign(..) => "no agent of nodegate",
-        };
-        short.to_owned()
-    }
-}
-
-fn if_refused(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::ConnectionRefused {
-        "; does an agent run there, on this port?"
-    } else {
-        ""
-    }
-}
-
 fn hint(path: &str, code: u16) -> &'static str {
     if code == 404 && path == STATUS_PATH { "; an agent with --metrics-addr answers there" } else { "" }
 }
@@ -96,11 +69,6 @@ pub struct AgentReply {
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
 pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
-    get_at_most(addresses, path, MAX_REPLY).await
-}
-
-/// Gets a path like [`get`], with a body of at most so many bytes.
-pub async fn get_at_most(addresses: &[SocketAddr], path: &str, most: usize) -> Result<AgentReply, AskError> {
     let stream = TcpStream::connect(addresses).await.map_err(AskError::Connect)?;
     let address = stream.peer_addr().map_err(AskError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
@@ -116,7 +84,8 @@ pub async fn get_at_most(addresses: &[SocketAddr], path: &str, most: usize) -> R
             .map_err(|error| AskError::Broken(error.to_string()))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), most).collect().await.map_err(|error| cut(&*error))?;
+        let body =
+            Limited::new(answer.into_body(), MAX_REPLY).collect().await.map_err(|error| cut(&*error))?;
         Ok(AgentReply { status, body: body.to_bytes() })
     };
     // Dropping both closes the connection.
@@ -146,39 +115,21 @@ fn cut(error: &(dyn StdError + 'static)) -> AskError {
     if error.is::<LengthLimitError>() { AskError::TooLong } else { AskError::Broken(last_cause(error)) }
 }
 
-/// The answer of an agent to `/status.json`.
-#[derive(Clone, Debug)]
-pub struct Answered {
-    /// The body as a status.
-    pub status: Status,
-    /// The body as received.
-    pub body: Bytes,
-}
-
-/// Queries the agent at an address for its whole state, within `timeout`. The caller confirms the identity of
-/// the agent.
-pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
-    let reply = tokio::time::timeout(timeout, get(&[address], STATUS_PATH)).await;
-    parse_status(reply.map_err(|_| AskError::Late(timeout))??)
-}
-
 /// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
 /// `timeout`. The caller confirms the identity of the agent.
 pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
     let reply = tokio::time::timeout(timeout, get(addresses, DRAIN_PATH)).await;
-    parse(DRAIN_PATH, &reply.map_err(|_| AskError::Late(timeout))??)
+    parse(DRAIN_PATH, &reply.map_err(|_| AskError::Late(timeout))??, &[200])
 }
 
 /// Parses the reply to [`STATUS_PATH`].
-pub fn parse_status(reply: AgentReply) -> Result<Answered, AskError> {
-    let status = parse(STATUS_PATH, &reply)?;
-    Ok(Answered { status, body: reply.body })
+pub fn parse_status(reply: &AgentReply) -> Result<Status, AskError> {
+    parse(STATUS_PATH, reply, &[200])
 }
 
 /// Parses the reply to [`Waiting::path`](crate::Waiting::path), which comes with 504 while the goal is not reached.
 pub fn parse_wait(reply: &AgentReply) -> Result<WaitReply, AskError> {
-    let status = if reply.status == 504 { 200 } else { reply.status };
-    parse("/wait", &AgentReply { status, body: reply.body.clone() })
+    parse("/wait", reply, &[200, 504])
 }
 
 /// Returns the agent's message in an error answer, in brackets; nothing if there is none.
@@ -188,8 +139,8 @@ pub fn refusal(body: &[u8]) -> String {
     said.map_or(String::new(), |said| format!(" ({})", sanitize(said)))
 }
 
-fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply) -> Result<T, AskError> {
-    if reply.status != 200 {
+fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply, codes: &[u16]) -> Result<T, AskError> {
+    if !codes.contains(&reply.status) {
         return Err(AskError::Refused(path, reply.status));
     }
     serde_json::from_slice(&reply.body).map_err(|error| AskError::Foreign(path, error))

@@ -2,10 +2,18 @@
 
 use nodegate_program::sanitize;
 use std::io::{IsTerminal, Write, stdout};
-use terminal_size::{Height, Width, terminal_size};
+use terminal_size::{Height, terminal_size};
 
-/// The columns and rows to assume if the real ones are not known.
-const USUAL: (usize, usize) = (80, 24);
+/// The codes of colours, and of other renditions.
+#[allow(missing_docs, reason = "their names say it")]
+pub mod colour {
+    pub const BOLD: &str = "1";
+    pub const DIM: &str = "2";
+    pub const RED: &str = "31";
+    pub const GREEN: &str = "32";
+    pub const YELLOW: &str = "33";
+    pub const MAGENTA: &str = "35";
+}
 
 /// The standard output, with or without colour.
 pub struct Console {
@@ -37,11 +45,14 @@ impl Default for Console {
 }
 
 impl Console {
-    /// Returns the current number of columns and of rows.
-    pub fn size() -> (usize, usize) {
-        terminal_size().map_or(USUAL, |(Width(columns), Height(rows))| {
-            (usize::from(columns).max(20), usize::from(rows).max(5))
-        })
+    /// Returns the current number of rows.
+    pub fn rows() -> usize {
+        terminal_size().map_or(24, |(_, Height(rows))| usize::from(rows).max(5))
+    }
+
+    /// Returns a text in this colour, if the output may have colours.
+    pub fn painted(&self, colour: &str, text: &str) -> String {
+        if self.is_colourful { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
     /// Writes a text as it is. Returns false if stdout is closed.

@@ -72,19 +72,6 @@ impl NodeIdentity {
 }
 
 impl WrongAgent {
-    /// Returns true if another query may help.
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::NotYetKnown)
-    }
-
-    /// Returns a short form for a table.
-    pub fn short(&self) -> &'static str {
-        match self {
-            Self::Stranger { .. } => "another cluster's agent",
-            Self::NotYetKnown => "agent not identified yet",
-        }
-    }
-
     /// Returns a sentence about the agent at this address.
     pub fn at(&self, address: impl fmt::Display) -> String {
         match self {
@@ -123,7 +110,7 @@ mod tests {
         assert_eq!(meant().confirm(n1, u1), Ok(()));
         for (node, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
             let wrong = meant().confirm(node, uid).unwrap_err();
-            assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.is_temporary(), "{wrong:?}");
+            assert!(matches!(wrong, WrongAgent::Stranger { .. }), "{wrong:?}");
             assert!(meant().confirm_unless_contradicted(node, uid).is_err());
         }
         let message = meant().confirm(n1, Some("u2")).unwrap_err().at("10.0.0.11");
@@ -144,7 +131,6 @@ mod tests {
     fn an_agent_without_a_uid_has_not_seen_its_node() {
         let n1 = Some("n1");
         assert_eq!(meant().confirm(n1, None), Err(WrongAgent::NotYetKnown));
-        assert!(WrongAgent::NotYetKnown.is_temporary());
         assert_eq!(meant().confirm_unless_contradicted(n1, None), Ok(()));
         // A name alone is enough.
         assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(n1, None), Ok(()));

@@ -9,18 +9,13 @@ pub mod acknowledgement;
 mod ask;
 mod console;
 pub mod hints;
-mod hook_recipe;
 mod identity;
 pub mod sentence;
 mod text;
 mod wait;
 
-pub use ask::{
-    AgentReply, Answered, AskError, MAX_REPLY, ask, ask_drain, get, get_at_most, parse_status, parse_wait,
-    refusal,
-};
-pub use console::Console;
-pub use hook_recipe::hook_recipe;
+pub use ask::{AgentReply, AskError, MAX_REPLY, ask_drain, get, parse_status, parse_wait, refusal};
+pub use console::{Console, colour};
 pub use identity::{NodeIdentity, WrongAgent, agent_addresses};
 pub use text::{health_text, status_text};
 pub use wait::{HELD, PAUSE, Progress, WaitEnd, WaitSettings, WaitTimeout, Waiting};

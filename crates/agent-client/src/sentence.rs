@@ -3,7 +3,6 @@
 use crate::hints;
 use nodegate_agent_api::{CheckStatus, ServiceStatus, Status};
 use nodegate_program::sanitize_short;
-use nodegate_readiness::answer::{CheckBody, HealthBody};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::rules::CACHE_STALE;
@@ -41,31 +40,29 @@ pub fn service(service: &ServiceStatus) -> String {
         1 => "1 ready endpoint here".to_owned(),
         more => format!("{more} ready endpoints here"),
     };
-    let why = service.drain.not_known.as_deref();
-    let acknowledged = match (service.acknowledged(), why) {
-        (Some(true), _) => "its balancers know".to_owned(),
-        (Some(false), _) => "its balancers do not all know yet".to_owned(),
-        (None, Some(why)) => format!("not known whether its balancers know: {why}"),
-        (None, None) => "not known whether its balancers know".to_owned(),
+    let acknowledged = match service.acknowledged() {
+        Some(true) => "its balancers know".to_owned(),
+        Some(false) => "its balancers do not all know yet".to_owned(),
+        None => {
+            let why = service.drain.not_known.as_deref().unwrap_or_default();
+            format!("not known whether its balancers know: {why}")
+        }
     };
     format!("{}: {endpoints}; {acknowledged}", service.service)
 }
 
-/// Returns the meaning of a reason.
-fn meaning(reason: &Reason) -> Option<String> {
-    let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
-    known.map(|(_, meaning)| (*meaning).to_owned()).or_else(|| match (reason.code(), reason.names()) {
-        ("Taint", key) => Some(format!("tainted with {key}")),
-        ("Label", key) => Some(format!("labelled with {key}")),
-        ("Annotation", key) => Some(format!("annotated with {key}")),
-        ("Condition", rule) => Some(format!("its condition {rule} says so")),
-        _ => None,
-    })
-}
-
 /// Returns a reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
 pub fn explained(reason: &Reason) -> String {
-    meaning(reason).map_or_else(|| reason.to_string(), |meaning| format!("{meaning} ({reason})"))
+    let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
+    let meaning = match (known, reason.code(), reason.names()) {
+        (Some((_, meaning)), ..) => (*meaning).to_owned(),
+        (None, "Taint", key) => format!("tainted with {key}"),
+        (None, "Label", key) => format!("labelled with {key}"),
+        (None, "Annotation", key) => format!("annotated with {key}"),
+        (None, "Condition", rule) => format!("its condition {rule} says so"),
+        (None, ..) => return reason.to_string(),
+    };
+    format!("{meaning} ({reason})")
 }
 
 /// Returns the last known verdict with its reason, e.g. `Draining: cordoned (Unschedulable)`.
@@ -121,16 +118,6 @@ pub fn why(status: &Status) -> String {
     };
     let others = decides.iter().skip(1).chain(&others).map(|check| said(check));
     std::iter::once(first).chain(others).collect::<Vec<_>>().join("; ")
-}
-
-/// Returns the reasons of all checks that fail, because the answer does not tell those that drain from those that fail.
-pub fn health(health: &HealthBody<'_>) -> String {
-    let said = |check: &CheckBody<'_>| {
-        let reason = check.reason.as_ref().map_or("no reason".to_owned(), |reason| explained(reason));
-        format!("{}: {reason}", check.name)
-    };
-    let fail: Vec<_> = health.checks.iter().filter(|check| !check.passed).map(said).collect();
-    if fail.is_empty() { "these checks pass".to_owned() } else { fail.join("; ") }
 }
 
 /// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be trusted

@@ -45,24 +45,20 @@ pub struct WaitTimeout {
 }
 
 /// The result of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitEnd {
     /// The goal was reached.
-    Reached,
+    Reached = 0,
     /// The goal was not reached in time.
-    TimedOut,
+    TimedOut = 1,
     /// Whether the goal was reached is not known.
-    NotKnown,
+    NotKnown = 3,
 }
 
 impl WaitEnd {
     /// Returns the exit code for this result.
     pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Reached => 0,
-            Self::TimedOut => 1,
-            Self::NotKnown => 3,
-        }
+        self as u8
     }
 }
 
@@ -88,7 +84,7 @@ pub struct Waiting {
     /// The last word on each prober.
     probers: BTreeMap<(String, String), &'static str>,
     /// The last kind of progress. A number that only grows is no news.
-    kind: Option<(WaitState, Option<String>)>,
+    kind: Option<(WaitState, String)>,
 }
 
 impl Waiting {
@@ -180,7 +176,7 @@ impl Waiting {
 
     /// Adds a line about the progress as a whole, if it is of another kind than the last one.
     fn report(&mut self, state: WaitState, code: &str, line: String, lines: &mut Vec<String>) {
-        let kind = Some((state, Some(code.to_owned())));
+        let kind = Some((state, code.to_owned()));
         if self.kind != kind {
             self.kind = kind;
             lines.push(line);

@@ -4,7 +4,7 @@
 //! No answer says nothing: a firewall may drop what a node sends to itself, and balancers notice a closed port.
 
 use nodegate_agent_api::{DRAIN_PATH, DrainSummary};
-use nodegate_agent_client::{AgentReply, AskError, get_at_most};
+use nodegate_agent_client::{AgentReply, AskError, get};
 use nodegate_program::{Episode, sanitize_short};
 use nodegate_readiness::Board;
 use nodegate_server::App;
@@ -19,8 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The longest wait for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// The longest accepted answer, in bytes: the agent's own is shorter.
-const MAX_ANSWER: usize = 4096;
 /// The maximum length of an answer in a message, in characters.
 const MAX_SHOWN: usize = 120;
 /// The most addresses that are asked: one of each family.
@@ -82,7 +80,7 @@ impl OwnPort {
         let mut found = Answerer::NoAnswer;
         for address in self.addresses() {
             let address = SocketAddr::new(address, self.port);
-            let asked = timeout(ANSWER_WITHIN, get_at_most(&[address], DRAIN_PATH, MAX_ANSWER)).await;
+            let asked = timeout(ANSWER_WITHIN, get(&[address], DRAIN_PATH)).await;
             let reply = asked.unwrap_or(Err(AskError::Late(ANSWER_WITHIN)));
             match answerer(self.app.start_id(), self.board.node_name(), address, reply) {
                 Answerer::NoAnswer => {}
@@ -118,7 +116,7 @@ fn answerer(
             Ok(said) => format!("the agent of the node {}", said.node.unwrap_or_default()),
             Err(_) => format!("HTTP {}", reply.status),
         },
-        Err(error @ (AskError::NotHttp | AskError::TooLong)) => error.short(),
+        Err(error @ (AskError::NotHttp | AskError::TooLong)) => error.to_string(),
         Err(_) => return Answerer::NoAnswer,
     };
     Answerer::Other(format!("{address}: {}", sanitize_short(&what, MAX_SHOWN)))
@@ -146,7 +144,7 @@ mod tests {
         assert_eq!(of(agent("b", "worker-1")), Answerer::Agent);
         assert_eq!(of(agent("b", "worker-2")), other("the agent of the node worker-2"));
         assert_eq!([of(page(200)), of(page(404))], [other("HTTP 200"), other("HTTP 404")]);
-        assert_eq!(of(Err(AskError::NotHttp)), other("not HTTP"));
+        assert_eq!(of(Err(AskError::NotHttp)), other("the answer is not HTTP"));
         for silence in [
             AskError::Closed,
             AskError::Late(ANSWER_WITHIN),

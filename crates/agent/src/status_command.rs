@@ -84,23 +84,21 @@ impl StatusArgs {
             |list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
         );
         let reply = fetch::get(target, &path, self.timeout).map_err(|error| error.to_string())?;
-        let body = reply.body.clone();
-        let shown = if list.is_some() { health(&path, &reply) } else { status(reply) }?;
+        let shown = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
         Ok(match self.output {
-            StatusOutput::Json => Shown { text: body.into(), ..shown },
+            StatusOutput::Json => Shown { text: reply.body.into(), ..shown },
             StatusOutput::Text => shown,
         })
     }
 }
 
-fn status(reply: AgentReply) -> Result<Shown, String> {
-    let said = refusal(&reply.body);
-    let answered = parse_status(reply).map_err(|error| match error {
-        AskError::Refused(..) => sanitize(&format!("{error}{said}")),
+fn status(reply: &AgentReply) -> Result<Shown, String> {
+    let status = parse_status(reply).map_err(|error| match error {
+        AskError::Refused(..) => sanitize(&format!("{error}{}", refusal(&reply.body))),
         error => sanitize(&error.to_string()),
     })?;
-    let text = status_text(&answered.status, Console::default().is_colourful).into();
-    Ok(Shown { verdict: answered.status.verdict, text })
+    let text = status_text(&status, Console::default().is_colourful).into();
+    Ok(Shown { verdict: status.verdict, text })
 }
 
 fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {

@@ -4,7 +4,7 @@ use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{
-    Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, hook_recipe, parse_wait,
+    Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse_wait,
 };
 use nodegate_program::{Mistakes, node_name, sanitize_short};
 use nodegate_readiness::ServiceName;
@@ -38,10 +38,6 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service: Option<ServiceName>,
 
-    /// Print the settings that a rollout of --service needs, from the intervals of its balancers, and exit
-    #[arg(long)]
-    explain: bool,
-
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
     #[arg(long, value_name = "ADDRESS")]
@@ -62,9 +58,6 @@ impl WaitArgs {
     pub(crate) fn check(&self, mistakes: &mut Mistakes) {
         if self.node_uid.is_some() && self.node.is_none() {
             mistakes.setting("node-uid", "needs --node");
-        }
-        if self.explain && self.service.is_none() {
-            mistakes.setting("explain", "needs --service");
         }
         if self.service.is_some() && self.wait.goal == Goal::Released {
             mistakes.setting("for", "takes acknowledged or ready with --service");
@@ -104,11 +97,7 @@ impl WaitArgs {
                 && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())
             {
                 let why = wrong.at(target);
-                reply = Err(if wrong.is_temporary() { why } else { return Err(why) });
-            }
-            if let (Ok(reply), true) = (&reply, self.explain) {
-                hook_recipe(reply)?.iter().for_each(|line| Console::line(line));
-                return Ok(WaitEnd::Reached);
+                reply = Err(if wrong == WrongAgent::NotYetKnown { why } else { return Err(why) });
             }
             let elapsed = nodegate_clock::now().saturating_duration_since(began);
             let progress = waiting.step(reply.as_ref().map_err(String::as_str), elapsed);

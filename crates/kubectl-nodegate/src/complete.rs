@@ -13,6 +13,9 @@ const NO_FILES: &str = ":4";
 
 /// Returns the lines for kubectl: what may stand for the last of the words, and whether files may, too.
 pub(crate) async fn run(words: &[String]) -> String {
+    // `--flag=value` is as `--flag value`. The shell keeps a flag before `=` itself.
+    let parts = |word: &str| if word.starts_with('-') { 2 } else { 1 };
+    let words: Vec<&str> = words.iter().flat_map(|word| word.splitn(parts(word), '=')).collect();
     let Some((last, before)) = words.split_last() else { return format!("{NO_FILES}\n") };
     let root = Args::command();
     let (mut command, mut awaits, mut cluster) = (&root, None, vec!["kubectl-nodegate".to_owned()]);
@@ -20,28 +23,19 @@ pub(crate) async fn run(words: &[String]) -> String {
         if let Some(flag) = awaits.take() {
             keep(&mut cluster, flag, word);
         } else if let Some(flag) = flag(command, word) {
-            match word.split_once('=') {
-                Some((_, value)) => keep(&mut cluster, flag, value),
-                None => awaits = takes_value(flag).then_some(flag),
-            }
+            awaits = takes_value(flag).then_some(flag);
         } else if let Some(sub) = command.find_subcommand(word) {
             command = sub;
         }
     }
-    // The shell keeps a flag before `=` itself.
-    let (awaits, last) = match last.split_once('=') {
-        Some((name, value)) if awaits.is_none() && name.starts_with('-') => (flag(command, name), value),
-        _ => (awaits, last.as_str()),
-    };
     let offered = match awaits {
         Some(flag) => values(flag),
         None if last.starts_with('-') => {
-            let flags = command.get_arguments().filter(|arg| !arg.is_hide_set());
-            flags.filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect()
+            command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect()
         }
         None => {
-            let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-            let mut words: Vec<String> = commands.map(|sub| sub.get_name().to_owned()).collect();
+            let commands = command.get_subcommands().map(|sub| sub.get_name().to_owned());
+            let mut words: Vec<String> = commands.collect();
             words.extend(nodes(&cluster).await);
             words
         }
@@ -52,9 +46,8 @@ pub(crate) async fn run(words: &[String]) -> String {
     fitting.chain([end.to_owned()]).map(|word| word + "\n").collect()
 }
 
-/// Returns the flag that a word names, with or without a value.
-fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let name = word.split('=').next().unwrap_or_default();
+/// Returns the flag that a word names.
+fn flag<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| {
         let is_long = arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long));
         is_long || arg.get_short().is_some_and(|short| name == format!("-{short}"))
@@ -81,7 +74,7 @@ fn keep(cluster: &mut Vec<String>, flag: &Arg, value: &str) {
 /// Returns the names of the cluster's nodes, if it answers in time.
 async fn nodes(flags: &[String]) -> Vec<String> {
     let Ok(Args { cluster, .. }) = Args::try_parse_from(flags) else { return Vec::new() };
-    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(None).await;
+    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(&[], None).await;
     match tokio::time::timeout(WITHIN, listed(&cluster)).await {
         Ok(Ok(nodes)) => nodes.into_iter().map(|node| node.name).collect(),
         _ => Vec::new(),

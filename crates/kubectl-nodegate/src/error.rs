@@ -31,11 +31,6 @@ impl Error {
         Self::failed(format!("interrupted by {signal}"))
     }
 
-    /// Returns the error of a Node that does not exist.
-    pub(crate) fn no_node(name: &str) -> Self {
-        Self::from(format!("the cluster has no Node {name}; kubectl get nodes lists them"))
-    }
-
     pub(crate) fn into_failure(self) -> Self {
         Self { code: WaitEnd::TimedOut.exit_code(), ..self }
     }

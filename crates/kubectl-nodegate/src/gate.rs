@@ -3,7 +3,6 @@
 use crate::agents::Agents;
 use crate::cluster::Cluster;
 use crate::error::Error;
-use futures::stream::{self, StreamExt};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use serde::Serialize;
 
@@ -32,19 +31,17 @@ pub(crate) struct Gate {
 impl Gate {
     /// Returns the gate; `None` if the cluster has none.
     pub(crate) async fn look(cluster: &Cluster) -> Result<Option<Self>, Error> {
-        let mut gate: Option<(Self, String)> = None;
-        let keep = |configuration: ValidatingWebhookConfiguration| {
-            let webhooks = configuration.webhooks.into_iter().flatten();
-            let Some(webhook) = webhooks.into_iter().find(|webhook| webhook.name == WEBHOOK) else { return };
-            let service = webhook.client_config.service;
-            let namespace = service.map_or_else(|| cluster.namespace.clone(), |service| service.namespace);
-            let has_certificate = webhook.client_config.ca_bundle.is_some_and(|bundle| !bundle.0.is_empty());
-            gate = Some((Self { has_certificate, ..Self::default() }, namespace));
+        let webhook = |configuration: ValidatingWebhookConfiguration| {
+            configuration.webhooks.into_iter().flatten().find(|webhook| webhook.name == WEBHOOK)
         };
-        cluster.all("can't list ValidatingWebhookConfigurations", None, keep).await?;
-        let Some((mut gate, namespace)) = gate else { return Ok(None) };
-        match cluster.pods(&namespace, GATE_LABEL).await {
-            Ok(pods) => gate.ask(cluster, &namespace, pods.into_values().collect()).await,
+        let webhooks = cluster.all("can't list ValidatingWebhookConfigurations", None, webhook).await?;
+        let Some(webhook) = webhooks.into_iter().flatten().next() else { return Ok(None) };
+        let config = webhook.client_config;
+        let namespace = config.service.map_or_else(|| cluster.namespace.clone(), |service| service.namespace);
+        let has_certificate = config.ca_bundle.is_some_and(|bundle| !bundle.0.is_empty());
+        let mut gate = Self { has_certificate, ..Self::default() };
+        match cluster.pods(&namespace, GATE_LABEL, None).await {
+            Ok(pods) => gate.ask(cluster, &namespace, pods).await,
             Err(error) => gate.error = Some(error.why),
         }
         Ok(Some(gate))
@@ -58,26 +55,16 @@ impl Gate {
     /// Reads the metrics of the replicas. Each counts the evictions that came to it.
     async fn ask(&mut self, cluster: &Cluster, namespace: &str, pods: Vec<String>) {
         self.error = pods.is_empty().then(|| format!("no pod of it in the namespace {namespace}"));
-        let asked = pods.into_iter().take(REPLICAS).map(|pod| async move {
-            let reply = cluster.ask_pod(namespace, &pod, HEALTH_PORT, "/metrics").await;
-            let reply = reply.map_err(|error| format!("the pod {pod}: {error}"))?;
-            let text = String::from_utf8_lossy(&reply.body).into_owned();
-            if reply.status == 200 {
-                Ok(text)
-            } else {
-                Err(format!("the pod {pod} answered HTTP {}", reply.status))
-            }
-        });
-        let replies: Vec<Result<String, String>> =
-            stream::iter(asked).buffer_unordered(REPLICAS).collect().await;
-        for reply in replies {
-            match reply {
-                Ok(metrics) => {
+        for pod in pods.into_iter().take(REPLICAS) {
+            match cluster.ask_pod(namespace, &pod, HEALTH_PORT, "/metrics").await {
+                Ok(reply) if reply.status == 200 => {
+                    let metrics = String::from_utf8_lossy(&reply.body);
                     let passed = gauge(&metrics, "nodegate_gate_self_check_passed").map(|value| value > 0);
                     self.asked = passed.max(self.asked);
                     self.held = gauge(&metrics, "nodegate_gate_held_pods").max(self.held);
                 }
-                Err(error) => self.error = Some(error),
+                Ok(reply) => self.error = Some(format!("the pod {pod} answered HTTP {}", reply.status)),
+                Err(error) => self.error = Some(format!("the pod {pod}: {error}")),
             }
         }
         if self.asked.is_some() {
@@ -97,7 +84,7 @@ impl Gate {
             Some(1) => ", holds 1 eviction".to_owned(),
             Some(more) => format!(", holds {more} evictions"),
         };
-        format!("eviction gate: {asked}{held}")
+        format!("{asked}{held}")
     }
 }
 

@@ -37,14 +37,11 @@ impl Program for Args {
         None
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Self {
-        self.check(mistakes);
+    fn setup(self, _: &mut Mistakes) -> Self {
         self
     }
 
     fn run(args: Self) -> ExitCode {
-        #[cfg(unix)]
-        platform::raise_file_limit();
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return failed(&format!("can't start: {error}").into()),
@@ -76,7 +73,7 @@ async fn done(args: Args) -> Result<u8, Error> {
     match command {
         None => fleet::run(&agents(&cluster).await?, &fleet).await,
         Some(Command::Wait(args)) => wait_for_nodes::run(&agents(&args.cluster).await?, &args).await,
-        Some(Command::Check(args)) => Box::pin(check::run(agents(&args.cluster).await?, &args)).await,
+        Some(Command::Check(args)) => Box::pin(check::run(&agents(&args.cluster).await?, &args)).await,
         Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Uncordon(args)) => wait_for_nodes::uncordon(&agents(&args.cluster).await?, &args).await,
     }

@@ -1,4 +1,4 @@
-//! Everything that differs between operating systems: signals, the home directory, limits.
+//! Everything that differs between operating systems: signals.
 
 use tokio::process::Child;
 
@@ -41,18 +41,4 @@ pub(crate) fn interrupt(child: &Child) {
     }
     #[cfg(windows)]
     let _ = child;
-}
-
-/// Raises the limit on open files as far as needed; with a lower limit, some agents would seem not to answer.
-#[cfg(unix)]
-pub(crate) fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    // One for every agent, two if the API server is queried as well. macOS gives 256.
-    const FILES: u64 = 2048;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));
-    if current.is_some_and(|current| current < wanted) {
-        // Without permission, the present limit stays.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
-    }
 }

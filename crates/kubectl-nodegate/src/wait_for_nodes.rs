@@ -1,6 +1,6 @@
 //! `kubectl nodegate wait` and `uncordon`: wait for several nodes at once, for each as `nodegate wait` does for one.
 
-use crate::agents::Agents;
+use crate::agents::{AT_ONCE, Agents};
 use crate::args::{UncordonArgs, WaitArgs};
 use crate::cluster::FleetNode;
 use crate::error::Error;
@@ -13,7 +13,6 @@ use tokio::time::Instant;
 /// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
 /// that has just been cordoned as Ready.
 const TO_BE_SEEN: Duration = Duration::from_millis(100);
-const AT_ONCE: usize = 256;
 
 /// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
@@ -22,7 +21,7 @@ pub(crate) struct Steps<'a> {
 }
 
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
-    let nodes = existing(agents, &args.nodes).await?;
+    let nodes = agents.cluster.nodes(&args.nodes, None).await?;
     Ok(wait_for_all(agents, args.wait.goal, args.wait.timeout, &nodes).await)
 }
 
@@ -30,7 +29,7 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
 pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let (mut nodes, mut failed) = (Vec::new(), None);
     Console::line(&format!("cluster: {}", agents.cluster.name));
-    for node in existing(agents, &args.nodes).await? {
+    for node in agents.cluster.nodes(&args.nodes, None).await? {
         let steps = Steps::begin(&node.name);
         if !node.unschedulable {
             steps.line("was not cordoned");
@@ -48,15 +47,6 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
     failed.map_or(Ok(worst), Err)
 }
 
-/// Returns the nodes with these names. Fails if one does not exist.
-pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
-    let nodes = agents.cluster.named(names).await?;
-    match nodes.iter().find(|node| !node.exists) {
-        Some(absent) => Err(Error::no_node(&absent.name)),
-        None => Ok(nodes),
-    }
-}
-
 /// Waits until the agents have seen a cordon or uncordon.
 pub(crate) async fn until_seen() {
     tokio::time::sleep(TO_BE_SEEN).await;
@@ -68,7 +58,7 @@ async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: 
         wait_for_one(agents, Waiting::new(goal, timeout), node, &Steps::begin(&node.name)).await
     });
     let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
-    ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
+    ends.into_iter().max().map_or(0, WaitEnd::exit_code)
 }
 
 pub(crate) async fn wait_for_one(
@@ -81,7 +71,7 @@ pub(crate) async fn wait_for_one(
     let path = waiting.path(None);
     loop {
         let reply = agents.ask_wait(node, &path).await;
-        let progress = waiting.step(reply.as_ref().map_err(|error| error.detail.as_str()), began.elapsed());
+        let progress = waiting.step(reply.as_ref().map_err(String::as_str), began.elapsed());
         progress.lines.iter().for_each(|line| steps.line(line));
         if let Some(ended) = progress.ended {
             return ended;

@@ -132,19 +132,11 @@ fn wait_accepts_only_the_agent_of_the_named_node() {
 }
 
 #[test]
-fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
+fn wait_follows_one_service() {
     let listening = Listening::start();
     let args = ["--service", SERVICE];
-    let (code, lines) = wait(listening.address, &[&args[..], &["--explain"]].concat());
-    assert_eq!((code, &*lines[0]), (3, "not known: no balancer probes /services/shop/web regularly"));
     let _balancer = Balancer::start(1, listening.address, "/services/shop/web", EVERY);
     until("it to be regular", || (listening.regular() == 1).then_some(()));
-    let (code, lines) = wait(listening.address, &[&args[..], &["--explain"]].concat());
-    let of = "# probers of /services/shop/web: 1, the slowest every ";
-    assert!(code == 0 && lines[0].starts_with(of) && lines[0].ends_with("; fall 3, rise 2"), "{lines:#?}");
-    let hook = "preStop.httpGet.path: /wait?for=acknowledged&service=shop/web&timeout=6";
-    let recipe = ["minReadySeconds: 6", "maxUnavailable: 1", "terminationGracePeriodSeconds: 36", hook];
-    assert_eq!(lines[1..], recipe);
     let waiting = waiting(listening.address, &args);
     listening.endpoints(0);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
@@ -168,7 +160,6 @@ fn wrong_arguments_of_wait_are_unknown() {
         (["--addr", "a b"], "--addr \"a b\": takes HOST"),
         (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
         (["--node-uid", "u"], "--node-uid needs --node"),
-        (["--explain", "--for=ready"], "--explain needs --service"),
         (["--service=a/b", "--for=released"], "--for takes acknowledged or ready with --service"),
         (["--service", "a"], "--service \"a\": takes namespace/name"),
     ] {

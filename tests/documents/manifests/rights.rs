@@ -28,7 +28,6 @@ services: nodegate/nodegate has /nodegate-services
 plugin-users: /nodegate-plugin: get,list nodes
 plugin-users: /nodegate-plugin: list validatingwebhookconfigurations
 plugin-users: /nodegate-plugin: list services
-plugin-users: /nodegate-plugin: list prometheusrules
 plugin-users: nodegate/nodegate-plugin: list pods
 plugin-users: nodegate/nodegate-plugin: get pods/proxy
 static-pod-rights: /nodegate-static has /nodegate

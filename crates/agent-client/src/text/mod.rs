@@ -1,5 +1,6 @@
 //! Renders a status for a terminal, by the templates beside this file: the output of `nodegate status`.
 
+use crate::colour::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::{acknowledgement, sentence};
 use askama::Template;
 use askama::filters::{Escaper, Safe};
@@ -12,12 +13,6 @@ use std::fmt::{self, Display};
 /// The maximum number of flips and of probers, so that they fit on a screen with the rest; the JSON has all.
 const FLIPS_SHOWN: usize = 8;
 const PROBERS_SHOWN: usize = 16;
-
-const BOLD: &str = "1";
-const DIM: &str = "2";
-const GREEN: &str = "32";
-const YELLOW: &str = "33";
-const RED: &str = "31";
 
 /// Returns the text of a whole status.
 pub fn status_text(status: &Status, colourful: bool) -> String {
@@ -32,7 +27,7 @@ pub fn health_text(health: &HealthBody<'_>, colourful: bool) -> String {
         // The answer does not say which checks drain, but it has the worst verdict.
         verdict: if check.passed { Verdict::Ready } else { health.status },
         age: if check.stale { "stale" } else { "-" }.to_owned(),
-        reason: check.reason.as_ref().map_or("", |reason| reason.as_str()).to_owned(),
+        reason: check.reason.as_ref().map_or(String::new(), |reason| sentence::explained(reason)),
     };
     rendered(&HealthText { health, rows: health.checks.iter().map(row).collect(), paint: Paint(colourful) })
 }
@@ -126,18 +121,6 @@ impl StatusText<'_> {
         }
     }
 
-    fn sessions_left(&self) -> String {
-        let traffic = self.status.drain.traffic.as_ref();
-        match (traffic, self.status.sessions()) {
-            (Some(_), None) => {
-                format!("; sessions left: not known: {}", acknowledgement::sessions_not_known(traffic))
-            }
-            (Some(_), Some(left)) => format!("; sessions left: {left}"),
-            (None, Some(left)) => format!("; sessions left, as HAProxy says: {left}"),
-            (None, None) => String::new(),
-        }
-    }
-
     /// Returns the probers that are regular or were so lately; those that are waited for come first.
     fn probers(&self) -> Vec<&ProberRecord> {
         let probers = self.status.probers.iter();
@@ -167,7 +150,7 @@ fn pad(text: impl Display, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-/// Returns the last answer to a prober, and its consequence.
+/// Returns the last answer to a prober, and its consequence; what HAProxy says of it follows in the template.
 fn answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);
@@ -179,10 +162,5 @@ fn answer(prober: &ProberRecord) -> String {
         (_, _, Some(true)) => ", acknowledged",
         _ => "",
     };
-    let says = prober.haproxy.as_ref().map_or(String::new(), |haproxy| {
-        let state = haproxy.state.as_deref().map_or(String::new(), |state| format!(", there {state}"));
-        let sessions = haproxy.sessions.map_or(String::new(), |sessions| format!(", sessions {sessions}"));
-        state + &sessions
-    });
-    format!("{times}{means}{says}")
+    times + means
 }

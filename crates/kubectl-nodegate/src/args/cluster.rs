@@ -1,6 +1,6 @@
 //! The flags of every command for the cluster and its agents: kubectl's own flags, and those for agents.
 
-use nodegate_program::{HTTP_PORT, choice, duration, number};
+use nodegate_program::{HTTP_PORT, choice, duration, is_object_name, number};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) kubectl: KubectlArgs,
 
     /// Namespace of the agents' pods, for the proxy
-    #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
+    #[arg(short, long, value_name = "NAME", default_value = "nodegate", value_parser = namespace)]
     pub(crate) namespace: String,
 
     /// Port at which agents answer /status.json; another one if they have --metrics-addr
@@ -59,6 +59,11 @@ pub(crate) struct KubectlArgs {
     /// Timeout of one request to the API server; 30 s if not set
     #[arg(long, value_name = "DURATION", help_heading = KUBECTL, value_parser = duration(REQUEST_TIMEOUT))]
     pub(crate) request_timeout: Option<Duration>,
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    let takes = "takes the name of a namespace: lower-case letters, digits and '-'";
+    if is_object_name(text) { Ok(text.to_owned()) } else { Err(takes) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

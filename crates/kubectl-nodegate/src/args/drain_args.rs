@@ -3,17 +3,20 @@
 use super::ClusterArgs;
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::WaitTimeout;
-use nodegate_program::{choice, number};
+use nodegate_program::{choice, node_name, number};
 
 /// The heading of kubectl drain's flags in the help.
 const EVICTION: &str = "Eviction, as with kubectl drain";
+
+/// The value of `--dry-run` for a drain.
+pub(crate) const NO_DRY_RUN: &str = "none";
 
 /// The arguments of `kubectl nodegate drain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// Nodes to drain, one after the other; if their agents have a drain budget (--max-drained), and without
     /// --min-ready, as many at once as it allows
-    #[arg(value_name = "NODE", required_unless_present = "selector")]
+    #[arg(value_name = "NODE", required_unless_present = "selector", value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
     /// Labels of the nodes to drain instead, in the order of their names
@@ -34,8 +37,8 @@ pub(crate) struct DrainArgs {
     /// Shows the probers to wait for and the pods to evict, and changes nothing: by kubectl alone, or asking
     /// the API server whether it would allow each eviction
     #[arg(long, value_name = "none|client|server", default_value = "none")]
-    #[arg(value_parser = choice(&[("none", DryRun::None), ("client", DryRun::Client), ("server", DryRun::Server)]))]
-    pub(crate) dry_run: DryRun,
+    #[arg(value_parser = choice(&[(NO_DRY_RUN, NO_DRY_RUN), ("client", "client"), ("server", "server")]))]
+    pub(crate) dry_run: &'static str,
 
     #[command(flatten)]
     pub(crate) timeout: WaitTimeout,
@@ -43,14 +46,6 @@ pub(crate) struct DrainArgs {
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-}
-
-/// The modes of `--dry-run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DryRun {
-    None,
-    Client,
-    Server,
 }
 
 /// Flags of kubectl drain; kubectl has the defaults.
@@ -94,24 +89,25 @@ pub(crate) struct EvictionArgs {
 impl EvictionArgs {
     /// Returns the flags for kubectl drain.
     pub(crate) fn flags(&self) -> Vec<String> {
-        fn flag<T: ToString>(name: &str, value: Option<&T>) -> Option<String> {
-            value.map(|value| format!("--{name}={}", value.to_string()))
-        }
-        let ignore = self.ignore_daemonsets.unwrap_or(true);
-        // Writes the flag as an operator would type it.
-        let switch = |name: &str, on: Option<bool>| match on {
-            Some(true) => Some(format!("--{name}")),
-            on => flag(name, on.as_ref()),
-        };
-        let flags = [
-            switch("ignore-daemonsets", Some(ignore)),
-            switch("delete-emptydir-data", self.delete_emptydir_data),
-            switch("force", self.force),
-            flag("grace-period", self.grace_period.as_ref()),
-            flag("pod-selector", self.pod_selector.as_ref()),
-            switch("disable-eviction", self.disable_eviction),
-            flag("skip-wait-for-delete-timeout", self.skip_wait_for_delete_timeout.as_ref()),
+        let switches = [
+            ("ignore-daemonsets", self.ignore_daemonsets.or(Some(true))),
+            ("delete-emptydir-data", self.delete_emptydir_data),
+            ("force", self.force),
+            ("disable-eviction", self.disable_eviction),
         ];
-        flags.into_iter().flatten().collect()
+        // As an operator would type them.
+        let switches = switches
+            .into_iter()
+            .filter_map(|(name, on)| Some(if on? { format!("--{name}") } else { format!("--{name}=false") }));
+        let values = [
+            ("grace-period", self.grace_period.map(|seconds| seconds.to_string())),
+            ("pod-selector", self.pod_selector.clone()),
+            (
+                "skip-wait-for-delete-timeout",
+                self.skip_wait_for_delete_timeout.map(|seconds| seconds.to_string()),
+            ),
+        ];
+        let values = values.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
+        switches.chain(values).collect()
     }
 }

@@ -4,11 +4,11 @@ mod cluster;
 mod drain_args;
 
 pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
-pub(crate) use drain_args::{DrainArgs, DryRun};
+pub(crate) use drain_args::{DrainArgs, NO_DRY_RUN};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use nodegate_agent_client::WaitTimeout;
-use nodegate_program::{Mistakes, choice, is_object_name};
+use nodegate_program::{choice, node_name};
 
 /// What every nodegate agent of a cluster says, and drains that wait for the load balancers
 ///
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// kubectl
     #[command(after_long_help = include_str!("help/drain.txt"))]
     Drain(DrainArgs),
-    /// Checks a whole setup before the day it counts: agents, load balancers, gate, Services, alerts
+    /// Checks a whole setup before the day it counts: agents, load balancers, gate, Services
     #[command(after_long_help = include_str!("help/check.txt"))]
     Check(CheckArgs),
     /// Brings nodes back, and waits until every balancer has acknowledged
@@ -59,11 +59,11 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct FleetArgs {
     /// Nodes to show; all if none is named
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
     /// Labels of the nodes to show, in kubectl's syntax: pool=edge,zone!=b
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "nodes")]
     pub(crate) selector: Option<String>,
 
     /// Keeps running: on a terminal the table is kept up to date, elsewhere each change is a line
@@ -88,7 +88,7 @@ pub(crate) enum FleetOutput {
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
     /// Nodes to wait for
-    #[arg(value_name = "NODE", required = true)]
+    #[arg(value_name = "NODE", required = true, value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(crate) struct WaitArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
     /// Nodes to bring back
-    #[arg(value_name = "NODE", required = true)]
+    #[arg(value_name = "NODE", required = true, value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub(crate) struct UncordonArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// Nodes to check; all if none is named
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
     /// Rehearses a drain of the named nodes, one after the other: cordons, waits until every balancer has
@@ -135,38 +135,4 @@ pub(crate) struct CheckArgs {
 pub(crate) enum CheckOutput {
     Text,
     Json,
-}
-
-impl Args {
-    /// Returns the command or the flag that a word may have been meant for.
-    pub(crate) fn command_like(word: &str) -> Option<String> {
-        let root = Self::command();
-        let commands = root.get_subcommands().map(|command| command.get_name().to_owned());
-        let flags = ["version", "help"].map(|flag| format!("--{flag}"));
-        let distance = |like: &str| strsim::osa_distance(word, like.trim_start_matches('-'));
-        commands.chain(flags).find(|like| distance(like) <= 2)
-    }
-
-    /// Checks the rules that the parser does not check.
-    pub(crate) fn check(&self, wrong: &mut Mistakes) {
-        let (nodes, cluster) = match &self.command {
-            None => (&self.fleet.nodes, &self.cluster),
-            Some(Command::Wait(args)) => (&args.nodes, &args.cluster),
-            Some(Command::Check(args)) => (&args.nodes, &args.cluster),
-            Some(Command::Drain(args)) => (&args.nodes, &args.cluster),
-            Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
-        };
-        if !is_object_name(&cluster.namespace) {
-            let takes = "takes the name of a namespace: lower-case letters, digits and '-'";
-            wrong.line(format_args!("--namespace {:?}: {takes}", cluster.namespace));
-        }
-        for node in nodes.iter().filter(|node| !is_object_name(node)) {
-            wrong
-                .line(format_args!("{node:?} is no name of a node: lower-case letters, digits, '-' and '.'"));
-        }
-        if let (None, Some(selector), [name, ..]) = (&self.command, &self.fleet.selector, nodes.as_slice()) {
-            let todo = "give names of nodes or a selector, not both";
-            wrong.line(format_args!("--selector {selector:?} and {name}: {todo}"));
-        }
-    }
 }

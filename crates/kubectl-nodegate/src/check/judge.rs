@@ -1,9 +1,10 @@
 //! Judges a setup: a list of findings, each with what to do. Without network and clock.
 
-use super::gather::{CheckedNode, Setup};
+use super::gather::Setup;
+use crate::fleet::Row;
 use nodegate_agent_api::Status;
+use nodegate_agent_client::hints;
 use nodegate_agent_client::sentence::why;
-use nodegate_agent_client::{AskError, WrongAgent, hints};
 use nodegate_readiness::{Age, Verdict};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,6 @@ const KINDS: &[(&str, Level, &str)] = &[
     ("no_agent", Unknown, "does its pod run (kubectl -n nodegate get pods -o wide), and may this machine reach it?"),
     ("port_unreachable", ToDo, "let the load balancers through to port 25001: firewall, network policy"),
     ("elsewhere", Note, "check from the load balancers' network"),
-    ("open", Note, "limit them with --balancers or --allow-from"),
     ("no_rights", ToDo, "give the agents' service account its rights: apply the manifests, or helm upgrade"),
     ("stale", ToDo, "docs/troubleshooting.md has the causes"),
     ("unconfirmed", ToDo, "look at the path from the kubelet to the API server"),
@@ -48,9 +48,7 @@ const KINDS: &[(&str, Level, &str)] = &[
     ("misconfigured", ToDo, "set --node-name (NODE_NAME)"),
     ("shutdown_delay", ToDo, "docs/reboots.md has the steps"),
     ("reboots", Note, "nodegate-shutdown and --host-signals make it wait (docs/reboots.md)"),
-    ("hint", Note, ""),
     ("versions", ToDo, "finish the update (kubectl -n nodegate rollout status daemonset/nodegate)"),
-    ("plugin_version", Note, "use programs of one release"),
     ("no_gate", Note, "kubectl nodegate drain waits; for other drainers, install it (docs/eviction-gate.md)"),
     ("gate_unknown", Unknown, "do its pods run, and may you list webhook configurations and get pods/proxy?"),
     ("gate_without_certificate", ToDo, "its log says why (kubectl -n nodegate logs deploy/nodegate-eviction-gate)"),
@@ -58,8 +56,6 @@ const KINDS: &[(&str, Level, &str)] = &[
     ("services_unknown", Unknown, "check with the right to list them"),
     ("service_check", ToDo, "let it ask that path beside /health (--watch-service)"),
     ("service_port", Note, "else let it ask that path beside /health (--watch-service)"),
-    ("no_alerts", Note, "set prometheus.enabled=true in the chart, or apply the rules (docs/alerts.md)"),
-    ("alerts_unknown", Note, ""),
     ("load_balancer", Note, ""),
 ];
 
@@ -96,18 +92,13 @@ pub(super) fn judge(setup: &Setup) -> Vec<Finding> {
     }
     findings.versions(setup);
     findings.services(setup);
-    match &setup.alert_rules {
-        Ok(None | Some(1..)) => {}
-        Ok(Some(0)) => findings.add("no_alerts", CLUSTER, "Prometheus' operator has no rules of nodegate"),
-        Err(error) => findings.add("alerts_unknown", CLUSTER, error),
-    }
     findings.balancers(setup);
     findings.0.sort_by_key(|finding| finding.level);
     findings.0
 }
 
 fn statuses(setup: &Setup) -> impl Iterator<Item = (&str, &Status)> {
-    setup.nodes.iter().filter_map(|node| Some((node.row.node.name.as_str(), node.row.status()?)))
+    setup.nodes.iter().filter_map(|node| Some((node.node.name.as_str(), node.status()?)))
 }
 
 impl Findings {
@@ -123,13 +114,13 @@ impl Findings {
 
     /// Judges whether any node gets new traffic.
     fn pool(&mut self, setup: &Setup) {
-        let known: Vec<_> = setup.nodes.iter().filter(|node| node.row.verdict().is_some()).collect();
-        let is_any_ready = known.iter().any(|node| node.row.verdict() == Some(Verdict::Ready));
-        if !setup.is_whole || known.is_empty() || is_any_ready {
+        let known: Vec<_> = setup.nodes.iter().filter(|node| node.said.is_ok()).collect();
+        let is_any_ready = known.iter().any(|node| node.verdict() == Some(Verdict::Ready));
+        let nodes = known.len();
+        if !setup.is_whole || nodes == 0 || is_any_ready {
             return;
         }
-        let nodes = known.len();
-        if known.iter().all(|node| node.row.is_out_by_label()) {
+        if known.into_iter().all(Row::is_out_by_label) {
             let label = "node.kubernetes.io/exclude-from-external-load-balancers";
             let what = format!("all {nodes} nodes are out by the label {label}, so no node gets new traffic");
             self.add("all_labelled", CLUSTER, what);
@@ -138,23 +129,26 @@ impl Findings {
         }
     }
 
-    fn node(&mut self, setup: &Setup, node: &CheckedNode) {
-        let name = node.row.node.name.as_str();
-        let reply = node.unreached.as_ref().filter(|_| node.is_port_taken);
-        let status = match (&node.row.said, reply) {
-            (Ok(answer), _) => &answer.said.status,
-            (Err(_), Some(reply)) => return self.port_taken(name, &reply.short),
-            (Err(error), None) => {
-                return self.add("no_agent", name, format!("no answer of its agent: {}", error.detail));
-            }
+    fn node(&mut self, setup: &Setup, node: &Row) {
+        let name = node.node.name.as_str();
+        let status = match &node.said {
+            Ok(answer) => &answer.said,
+            Err(error) => return self.add("no_agent", name, format!("no answer of its agent: {error}")),
         };
-        match (&status.port_taken, reply) {
-            (Some(answer), _) => self.port_taken(name, answer),
-            (None, Some(reply)) => self.port_taken(name, &reply.short),
-            (None, None) => self.reach(setup, node, status),
+        match &status.port_taken {
+            Some(answer) => {
+                let what = "another program answers at the node's address and the agents' port";
+                let whose = "a Service's node port, or a firewall's rule";
+                self.add("port_taken", name, format!("{what} ({answer}): {whose}"));
+            }
+            // An agent that has not seen its Node can't be identified there, and has a finding of its own.
+            None if setup.is_direct_first && !node.is_direct() && status.uid.is_some() => {
+                self.unreached(setup, name, status);
+            }
+            None => {}
         }
         self.verdict(name, status);
-        if !node.row.is_out_by_design() {
+        if !node.is_out_by_design() {
             self.probers(name, status);
         }
         if let Some(hint) = status.host.and_then(|host| hints::shutdown_delay(host, status.drain.needs_ms)) {
@@ -162,39 +156,14 @@ impl Findings {
         } else if status.host.is_none() {
             self.add("reboots", name, "a reboot does not wait for load balancers");
         }
-        if let Some(hint) = status.hint.as_ref().filter(|_| status.port_taken.is_none()) {
-            self.add("hint", name, hint.to_string());
-        }
-    }
-
-    fn port_taken(&mut self, name: &str, answer: &str) {
-        let what = "another program answers at the node's address and the agents' port";
-        self.add(
-            "port_taken",
-            name,
-            format!("{what} ({answer}): a Service's node port, or a firewall's rule"),
-        );
     }
 
     /// Judges whether balancers can reach the agent. If this machine reaches no node, it may be elsewhere.
-    fn reach(&mut self, setup: &Setup, node: &CheckedNode, status: &Status) {
-        let name = node.row.node.name.as_str();
-        // --allow-from closes the connections of others; an agent without its Node has a finding of its own.
-        let expected = [AskError::Closed.short(), WrongAgent::NotYetKnown.short().to_owned()];
-        if let Some(error) = node.unreached.as_ref().filter(|error| !expected.contains(&error.short)) {
-            let is_asked = status.drain.probers > 0 || !status.drain.cant_see_drains.is_empty();
-            let is_elsewhere = is_asked && !setup.nodes.iter().any(|node| node.row.is_direct());
-            let code = if is_elsewhere { "elsewhere" } else { "port_unreachable" };
-            let only = "only through the API server";
-            self.add(
-                code,
-                name,
-                format!("its agent is not reached at the node's address ({}), {only}", error.short),
-            );
-        }
-        if node.row.is_direct() && status.drain.balancers.is_empty() {
-            self.add("open", name, "every client that reaches the node's port can count as a load balancer");
-        }
+    fn unreached(&mut self, setup: &Setup, name: &str, status: &Status) {
+        let is_asked = status.drain.probers > 0 || !status.drain.cant_see_drains.is_empty();
+        let is_elsewhere = is_asked && !setup.nodes.iter().any(Row::is_direct);
+        let code = if is_elsewhere { "elsewhere" } else { "port_unreachable" };
+        self.add(code, name, "its agent is not reached at the node's address, only through the API server");
     }
 
     /// Judges the verdict and what it rests on.
@@ -223,8 +192,9 @@ impl Findings {
         }
         match drain.not_known_code.as_deref() {
             Some("no_probers") if !drain.cant_see_drains.is_empty() => {}
+            // The time that it has listened would make a line of each node.
             Some("listening") => {
-                self.add("listening", name, "its agent does not know its load balancers yet");
+                self.add("listening", name, "its agent does not know its load balancers yet")
             }
             // The cache has a finding of its own.
             None | Some("stale") => {}
@@ -238,11 +208,9 @@ impl Findings {
 
     fn versions(&mut self, setup: &Setup) {
         let versions: BTreeSet<&str> = statuses(setup).map(|(_, status)| &*status.version).collect();
-        let (all, own) = (versions.iter().copied().collect::<Vec<_>>().join(", "), env!("CARGO_PKG_VERSION"));
         if versions.len() > 1 {
+            let all = versions.into_iter().collect::<Vec<_>>().join(", ");
             self.add("versions", CLUSTER, format!("the agents have several versions: {all}"));
-        } else if versions.iter().any(|version| *version != own) {
-            self.add("plugin_version", CLUSTER, format!("the agents are {all}, and this plugin is {own}"));
         }
     }
 
@@ -284,19 +252,16 @@ impl Findings {
             if requests.iter().any(|request| asks_about(request, &service.name)) {
                 continue;
             }
-            let (name, about) = (&service.name, format!("Service {}", service.name));
+            let name = &service.name;
+            let (code, unless) = match service.health_check_port {
+                Some(port) => ("service_port", format!(", unless it asks kube-proxy's port {port}")),
+                None => ("service_check", String::new()),
+            };
             let what = format!(
                 "has the policy Local, and no load balancer asks agents for /services/{name}: a node without one of its \
-                 pods drops what it gets"
+                 pods drops what it gets{unless}"
             );
-            match service.health_check_port {
-                Some(port) => self.add(
-                    "service_port",
-                    &about,
-                    format!("{what}, unless it asks kube-proxy's port {port}"),
-                ),
-                None => self.add("service_check", &about, what),
-            }
+            self.add(code, &format!("Service {name}"), what);
         }
     }
 
@@ -308,13 +273,10 @@ impl Findings {
                 let host =
                     prober.haproxy.as_ref().map_or(String::new(), |haproxy| format!(" {}", haproxy.node));
                 let key = (format!("{}{host}", prober.address), prober.request.as_str());
-                let (nodes, interval) = balancers.entry(key).or_default();
+                let (nodes, slowest) = balancers.entry(key).or_default();
                 nodes.insert(node);
-                *interval = prober
-                    .longest_interval_ms
-                    .or(prober.interval_ms)
-                    .max(Some(*interval))
-                    .unwrap_or_default();
+                let interval = prober.longest_interval_ms.or(prober.interval_ms);
+                *slowest = interval.unwrap_or_default().max(*slowest);
             }
         }
         for ((who, request), (nodes, interval)) in balancers.iter().take(BALANCERS) {

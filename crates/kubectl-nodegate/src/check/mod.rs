@@ -9,19 +9,15 @@ mod rehearse;
 use crate::agents::Agents;
 use crate::args::CheckArgs;
 use crate::error::Error;
-use crate::wait_for_nodes::existing;
 use gather::gather;
 use judge::judge;
 use nodegate_agent_client::Console;
 
 /// Checks the setup, or rehearses a drain of each named node; returns the exit code.
-pub(crate) async fn run(agents: Agents, args: &CheckArgs) -> Result<u8, Error> {
-    let nodes = match args.nodes.as_slice() {
-        [] => agents.cluster.nodes(None).await?,
-        names => existing(&agents, names).await?,
-    };
+pub(crate) async fn run(agents: &Agents, args: &CheckArgs) -> Result<u8, Error> {
+    let nodes = agents.cluster.nodes(&args.nodes, None).await?;
     if args.rehearse {
-        return rehearse::run(&agents, args, &nodes).await;
+        return rehearse::run(agents, args, &nodes).await;
     }
     let setup = gather(agents, &nodes, args.nodes.is_empty()).await;
     let findings = judge(&setup);

@@ -19,12 +19,9 @@ pub(super) fn print(setup: &Setup, findings: &[Finding], output: CheckOutput) ->
     }
     let nodes =
         if setup.nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", setup.nodes.len()) };
-    let result = match (to_do, unknown) {
-        (0, 0) => "nothing to do".to_owned(),
-        (to_do, 0) => format!("{to_do} to do"),
-        (0, unknown) => format!("{unknown} not known"),
-        (to_do, unknown) => format!("{to_do} to do, {unknown} not known"),
-    };
+    let counts = [(to_do, "to do"), (unknown, "not known")].into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let result = if counts.is_empty() { "nothing to do" } else { &counts.join(", ") };
     let lines = findings.iter().map(|finding| format!("{}\n", sanitize(&line(finding))));
     lines.chain([format!("{nodes}: {result}\n")]).collect()
 }

@@ -14,11 +14,11 @@ use nodegate_agent_client::{Console, WaitEnd, Waiting};
 /// Rehearses a drain of the nodes, one after the other; returns the exit code.
 pub(super) async fn run(agents: &Agents, args: &CheckArgs, nodes: &[FleetNode]) -> Result<u8, Error> {
     Console::line(&format!("cluster: {}", agents.cluster.name));
-    let mut worst = WaitEnd::Reached.exit_code();
+    let mut worst = WaitEnd::Reached;
     for node in nodes {
-        worst = worst.max(rehearse(agents, args, node).await?.exit_code());
+        worst = worst.max(rehearse(agents, args, node).await?);
     }
-    Ok(worst)
+    Ok(worst.exit_code())
 }
 
 /// Takes the node out and brings it back, whatever happens between.
@@ -27,21 +27,19 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
     if node.unschedulable {
         return Err(Error::failed(format!("{name} is cordoned already; nothing was done to it")));
     }
-    let refused = |why: &str| format!("{name}: {why}; nothing was done to it");
-    let found = preflight::check(agents, Goal::Acknowledged, 0, node).await;
-    let warnings = found.map_err(|error| Error { why: refused(&error.why), ..error })?.warnings;
+    let refused =
+        |error: Error| Error { why: format!("{name}: {}; nothing was done to it", error.why), ..error };
+    let (_, warning) = preflight::check(agents, Goal::Acknowledged, 0, node).await.map_err(refused)?;
     // The traffic of the only node that gets any would have nowhere to go.
-    if let Some(warning) = warnings.first() {
-        return Err(Error::failed(refused(warning)));
+    if let Some(warning) = warning {
+        return Err(refused(Error::failed(warning)));
     }
     let steps = Steps::begin(name);
-    let cordoned = agents.cluster.set_unschedulable(name, true).await;
-    if let Err(error) = cordoned
-        && error.rejected.is_some()
-    {
-        return Err(error.into_failure());
+    // After an answer that is no refusal, the node may be cordoned.
+    match agents.cluster.set_unschedulable(name, true).await {
+        Err(error) if error.rejected.is_some() => return Err(error.into_failure()),
+        _ => steps.line("cordoned; no pod will be evicted"),
     }
-    steps.line("cordoned; no pod will be evicted");
     until_seen().await;
     let out = tokio::select! {
         ended = wait_for_one(agents, Waiting::new(Goal::Acknowledged, args.timeout), node, &steps) => Ok(ended),
@@ -56,5 +54,5 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
     let out = out?;
     until_seen().await;
     let back = wait_for_one(agents, Waiting::new(Goal::Ready, args.timeout), node, &steps).await;
-    Ok(if out.exit_code() > back.exit_code() { out } else { back })
+    Ok(out.max(back))
 }

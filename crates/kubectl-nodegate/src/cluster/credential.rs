@@ -10,8 +10,8 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use nodegate_kubeconfig::{Terminal, run_plugin};
-use serde_json::{Value, json};
-use std::io::{self, IsTerminal, Write};
+use serde_json::json;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub(super) async fn client(mut config: Config) -> Result<(Client, Option<Credent
     }
     let expiry = run_plugin(&mut config.auth_info, terminal()).await?;
     let current = Arc::new(Mutex::new(Current { token: token_of(&config.auth_info), file: None }));
+    // The layer signs, with the token of that moment.
+    config.auth_info.token = None;
     let of_requests = current.clone();
     let sign = move |mut request: Request<Body>| {
         let current = of_requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,12 +64,7 @@ pub(super) async fn client(mut config: Config) -> Result<(Client, Option<Credent
         }
         request
     };
-    let unsigned = {
-        let mut unsigned = config.clone();
-        unsigned.auth_info.token = None;
-        unsigned
-    };
-    let builder = ClientBuilder::try_from(unsigned).map_err(|error| explained(&error))?;
+    let builder = ClientBuilder::try_from(config.clone()).map_err(|error| explained(&error))?;
     let client = builder.with_layer(&MapRequestLayer::new(sign)).build();
     if let Some(expiry) = expiry {
         tokio::spawn(renew(plugin, expiry, current.clone()));
@@ -97,13 +94,9 @@ impl Current {
         let Some((file, token)) = self.file.as_ref().zip(self.token.as_ref()) else { return Ok(()) };
         // kubectl never reads half of a token.
         let new = file.with_extension("new");
-        write_private(&new, token.as_bytes())?;
+        std::fs::write(&new, token)?;
         std::fs::rename(&new, file)
     }
-}
-
-fn write_private(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
-    std::fs::File::create(path)?.write_all(bytes)
 }
 
 impl Credential {
@@ -119,14 +112,11 @@ impl Credential {
             "certificate-authority-data": authority, "tls-server-name": tls_server_name,
             "proxy-url": proxy_url.as_ref().map(ToString::to_string),
         });
-        let mut user = serde_json::to_value(&self.config.auth_info)?;
+        let mut user = self.config.auth_info.clone();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.token.is_some() {
             let file = directory.path().join("token");
-            if let Value::Object(user) = &mut user {
-                user.remove("token");
-                user.insert("tokenFile".to_owned(), json!(file.display().to_string()));
-            }
+            user.token_file = Some(file.display().to_string());
             current.file = Some(file);
             current.write()?;
         }
@@ -137,7 +127,7 @@ impl Credential {
             "users": [{"name": "nodegate", "user": user}],
             "contexts": [{"name": "nodegate", "context": {"cluster": "nodegate", "user": "nodegate"}}],
         });
-        write_private(&file, kubeconfig.to_string().as_bytes())?;
+        std::fs::write(&file, kubeconfig.to_string())?;
         Ok((directory, file))
     }
 }

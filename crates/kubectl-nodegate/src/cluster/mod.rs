@@ -13,14 +13,12 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
-use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource, ResourceExt};
 use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
 use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
-use serde_json::json;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,7 +31,7 @@ const BY_NAME_AT_ONCE: usize = 16;
 /// The label that kubeadm and Talos put on control-plane nodes.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
@@ -42,7 +40,6 @@ pub(crate) struct FleetNode {
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
     pub(crate) is_control_plane: bool,
-    pub(crate) exists: bool,
 }
 
 pub(crate) struct Cluster {
@@ -79,78 +76,88 @@ impl Cluster {
         })
     }
 
-    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, Error> {
-        let mut nodes = Vec::new();
-        let listed =
-            self.all("can't list Nodes", selector, |node: NodeObject| nodes.push(FleetNode::of(&node)));
-        listed.await.map_err(|error| {
-            let hint =
-                "each agent answers without the API server: curl http://<the node's address>:25001/health";
-            let hint = if error.rejected.is_none() { format!("; {hint}") } else { String::new() };
-            Error { why: error.why + &hint, ..error }
-        })?;
-        Ok(nodes)
+    /// Returns the Nodes with these names; without names those with the labels, or all.
+    pub(crate) async fn nodes(
+        &self,
+        names: &[String],
+        selector: Option<&str>,
+    ) -> Result<Vec<FleetNode>, Error> {
+        if !names.is_empty() {
+            let get = |name: String| async move {
+                self.node(&name).await?.ok_or_else(|| {
+                    Error::from(format!("the cluster has no Node {name}; kubectl get nodes lists them"))
+                })
+            };
+            return stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await;
+        }
+        let nodes = self.all("can't list Nodes", selector, |node: NodeObject| FleetNode::of(&node)).await;
+        match (nodes, selector) {
+            (Ok(nodes), Some(selector)) if nodes.is_empty() => {
+                let why =
+                    "the cluster has no Node with these labels; kubectl get nodes --show-labels lists them";
+                Err(format!("--selector {selector:?}: {why}").into())
+            }
+            (Err(Error { why, rejected: Some(400), .. }), Some(selector)) => {
+                Err(format!("--selector {selector:?}: {why}; write it like pool=edge").into())
+            }
+            (Err(Error { why, rejected: None, .. }), _) => {
+                let hint = "each agent answers without the API server: curl http://<the node's address>:25001/health";
+                Err(format!("{why}; {hint}").into())
+            }
+            (nodes, _) => nodes,
+        }
     }
 
-    /// Lists the objects of a kind in all namespaces, and passes each to `keep`.
-    pub(crate) async fn all<T>(
+    /// Lists the objects of a kind in all namespaces, page by page, and keeps a part of each.
+    pub(crate) async fn all<T, R>(
         &self,
         what: &str,
         selector: Option<&str>,
-        keep: impl FnMut(T),
-    ) -> Result<(), Error>
+        part: impl Fn(T) -> R,
+    ) -> Result<Vec<R>, Error>
     where
         T: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()>,
     {
-        let labels = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
-        self.pages(what, &Api::all(self.client.clone()), labels, keep).await
+        let api: Api<T> = Api::all(self.client.clone());
+        let mut page = ListParams::default().limit(PAGE);
+        page.label_selector = selector.map(str::to_owned);
+        let mut parts = Vec::new();
+        loop {
+            let found = self.in_time(what, api.list(&page)).await?;
+            parts.extend(found.items.into_iter().map(&part));
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(parts),
+            }
+        }
     }
 
-    /// Returns the number of objects of a kind that may not exist here, with these labels.
-    pub(crate) async fn count(&self, kind: &ApiResource, labels: &str) -> Result<usize, Error> {
-        let mut count = 0;
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
-        let what = format!("can't list {}", kind.plural);
-        self.pages(&what, &api, ListParams::default().labels(labels), |_| count += 1).await?;
-        Ok(count)
-    }
-
-    /// Returns these Nodes, with a mark on those that do not exist.
-    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<FleetNode>, Error> {
-        let get = |name: String| async move { self.node(&name).await };
-        stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await
-    }
-
-    /// Returns a Node, with a mark if it does not exist.
-    pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, Error> {
+    /// Returns a Node; `None` if it does not exist.
+    pub(crate) async fn node(&self, name: &str) -> Result<Option<FleetNode>, Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
-        Ok(match found {
-            Some(node) => FleetNode::of(&node),
-            None => FleetNode { name: name.to_owned(), ..FleetNode::default() },
-        })
+        Ok(found.as_ref().map(FleetNode::of))
     }
 
-    /// Returns the pods with these labels by the names of their nodes.
+    /// Returns the pods with these labels, of one node or of all. Those that run come first: two agents of a node share
+    /// one port.
     pub(crate) async fn pods(
         &self,
         namespace: &str,
         labels: &str,
-    ) -> Result<BTreeMap<String, String>, Error> {
+        node: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = BTreeMap::new();
-        // Two agents on a node share one port; a running pod is the better way to it.
-        let keep = |pod: Pod| {
-            let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            let runs = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
-            if runs || !pods.contains_key(&node) {
-                pods.insert(node, pod.name_any());
-            }
-        };
+        // From the API server's memory, which has them by node.
+        let mut wanted = ListParams::default().labels(labels).match_any();
+        wanted.field_selector = node.map(|node| format!("spec.nodeName={node}"));
         let what = format!("can't list Pods in {namespace}");
-        self.pages(&what, &api, ListParams::default().labels(labels), keep).await?;
-        Ok(pods)
+        let mut pods = self.in_time(&what, api.list(&wanted)).await?.items;
+        pods.sort_by_key(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            phase != Some("Running") || pod.metadata.deletion_timestamp.is_some()
+        });
+        Ok(pods.iter().map(ResourceExt::name_any).collect())
     }
 
     pub(crate) async fn set_unschedulable(&self, name: &str, unschedulable: bool) -> Result<(), Error> {
@@ -163,7 +170,7 @@ impl Cluster {
         self.in_time(&format!("{what} {name}"), done).await.map(drop)
     }
 
-    /// Sends a request to a port of a pod through the API server.
+    /// Sends a request to a port of a pod through the API server. An answer of the API server itself is an error.
     pub(crate) async fn ask_pod(
         &self,
         namespace: &str,
@@ -177,25 +184,12 @@ impl Cluster {
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MAX_REPLY).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
-        Ok(AgentReply { status, body })
-    }
-
-    /// Lists page by page, and passes each object to `keep`.
-    async fn pages<T: Clone + Debug + DeserializeOwned>(
-        &self,
-        what: &str,
-        api: &Api<T>,
-        wanted: ListParams,
-        mut keep: impl FnMut(T),
-    ) -> Result<(), Error> {
-        let mut page = wanted.limit(PAGE);
-        loop {
-            let found = self.in_time(what, api.list(&page)).await?;
-            found.items.into_iter().for_each(&mut keep);
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(()),
+        let refusal: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match refusal.get("message").and_then(Value::as_str) {
+            Some(why) if status >= 400 && refusal.get("kind").is_some_and(|kind| kind == "Status") => {
+                Err(why.to_owned())
             }
+            _ => Ok(AgentReply { status, body }),
         }
     }
 
@@ -219,7 +213,6 @@ impl FleetNode {
             address: agent_addresses(addresses).first().copied(),
             unschedulable,
             is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
-            exists: true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
-use crate::args::{DrainArgs, DryRun};
+use crate::args::DrainArgs;
 use crate::cluster::{Cluster, Credential, go_duration};
 use crate::error::Error;
 use crate::platform;
@@ -39,9 +39,10 @@ impl Kubectl {
         format!("kubectl drain {node} {}", self.flags.join(" "))
     }
 
-    fn command(&self, node: &str) -> Command {
+    fn command(&self, node: &str, dry_run: &str) -> Command {
         let mut command = Command::new("kubectl");
-        command.args(["drain", node]).args(&self.flags).stdin(Stdio::null());
+        command.args(["drain", node]).args(&self.flags).arg(format!("--dry-run={dry_run}"));
+        command.stdin(Stdio::null());
         if let Some((_, file)) = &self.kubeconfig {
             // The last flag of a name counts.
             command.arg(format!("--kubeconfig={}", file.display())).arg("--context=nodegate");
@@ -51,8 +52,8 @@ impl Kubectl {
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
-    pub(super) async fn dry_run(&self, node: &str) -> Result<(), Error> {
-        let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
+    pub(super) async fn rehearse(&self, node: &str) -> Result<(), Error> {
+        let rehearsed = self.command(node, "client").kill_on_drop(true).output().await;
         let output = rehearsed.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
             return Ok(());
@@ -64,14 +65,8 @@ impl Kubectl {
     }
 
     /// Drains the node, or shows the effect; kubectl writes to the plugin's own output.
-    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), Error> {
-        let mut command = self.command(node);
-        match dry_run {
-            DryRun::None => {}
-            DryRun::Client => drop(command.arg("--dry-run=client")),
-            DryRun::Server => drop(command.arg("--dry-run=server")),
-        }
-        let mut child = command.spawn().map_err(|error| no_kubectl(&error))?;
+    pub(super) async fn drain(&self, node: &str, dry_run: &str) -> Result<(), Error> {
+        let mut child = self.command(node, dry_run).spawn().map_err(|error| no_kubectl(&error))?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
             signal = platform::termination_signal() => {

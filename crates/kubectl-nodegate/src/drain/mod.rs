@@ -5,32 +5,28 @@ mod kubectl;
 pub(crate) mod preflight;
 
 use crate::agents::Agents;
-use crate::args::{DrainArgs, DryRun};
+use crate::args::{DrainArgs, NO_DRY_RUN};
 use crate::cluster::FleetNode;
 use crate::error::Error;
-use crate::fleet::labelled;
 use crate::platform;
-use crate::wait_for_nodes::{Steps, existing, until_seen, wait_for_one};
+use crate::wait_for_nodes::{Steps, until_seen, wait_for_one};
 use futures::stream::{self, StreamExt};
 use kubectl::Kubectl;
+use nodegate_agent_api::Status;
 use nodegate_agent_client::{Console, WaitEnd, Waiting};
-use preflight::Preflight;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// The changes made to the node so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Untouched,
-    /// The cordon was requested, and the API server has not confirmed it.
-    Cordoning,
-    Cordoned,
-    /// The cordon was undone.
-    Uncordoned,
-    Evicting,
-    /// The Node no longer exists.
-    Gone,
-}
+/// The state in which a drain leaves its node, in words; true if a cordon may be undone.
+type Left = (&'static str, bool);
+
+const UNTOUCHED: Left = ("nothing was done to it", false);
+const CORDONED_BEFORE: Left = ("it is cordoned, as it was before", false);
+const MAYBE_CORDONED: Left = ("it may be cordoned, and no pod was evicted", true);
+const CORDONED: Left = ("it is left cordoned, and no pod was evicted", true);
+const UNCORDONED: Left = ("it is uncordoned again, and no pod was evicted", false);
+const EVICTING: Left = ("it is left cordoned, and pods may have been evicted", true);
+const NOTHING_LEFT: Left = ("there is nothing to undo", false);
 
 /// The pause between two checks that a Node still exists.
 const EXISTS_EVERY: Duration = Duration::from_secs(2);
@@ -52,19 +48,19 @@ struct Drain<'a> {
 
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
-    let nodes = nodes_to_drain(agents, args).await?;
+    let nodes = agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
     let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
-    let may_begin_together = nodes.len() > 1 && args.dry_run == DryRun::None && args.min_ready == 0;
+    let may_begin_together = nodes.len() > 1 && args.dry_run == NO_DRY_RUN && args.min_ready == 0;
     let at_once = if may_begin_together && share_budget(agents, &nodes).await { AT_ONCE } else { 1 };
     let drains = nodes.iter().map(|node| drain_one(agents, args, &kubectl, &node.name));
     let mut ends = stream::iter(drains).buffer_unordered(at_once);
-    let (mut ended, mut worst) = (0, WaitEnd::Reached.exit_code());
+    let (mut ended, mut worst) = (0, 0);
     while let Some(code) = ends.next().await {
         (ended, worst) = (ended + 1, worst.max(code));
         let others: Vec<_> = nodes.iter().skip(ended).map(|node| node.name.as_str()).collect();
-        if code != WaitEnd::Reached.exit_code() && at_once == 1 && !others.is_empty() {
+        if code > 0 && at_once == 1 && !others.is_empty() {
             Console::line(&format!("not started: {}", others.join(", ")));
             break;
         }
@@ -74,81 +70,74 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 
 /// Returns true if the agents of all these nodes have a drain budget.
 async fn share_budget(agents: &Agents, nodes: &[FleetNode]) -> bool {
-    let asked = nodes.iter().map(|node| agents.ask(node));
-    let answers = stream::iter(asked).buffer_unordered(AT_ONCE);
-    answers.all(async |answer| answer.is_ok_and(|answer| answer.said.status.max_drained.is_some())).await
+    let has_budget = |status: &Status| status.max_drained.is_some();
+    agents.ask_all(nodes).all(async |(_, answer)| answer.is_ok_and(|answer| has_budget(&answer.said))).await
 }
 
 /// Drains a node, and returns the exit code.
 async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &str) -> u8 {
-    let steps = Steps::begin(name);
+    let steps = &Steps::begin(name);
     // Another person may have changed it while the others were drained.
     let stopped = match agents.cluster.node(name).await {
-        Err(error) => Some(error),
-        Ok(node) if !node.exists => Some(Error::failed(GONE)),
-        Ok(node) => {
-            let left = Cell::new(Left::Untouched);
-            let drain = Drain { agents, args, kubectl, node: &node, steps: &steps, left };
-            let stopped = Box::pin(drain.run()).await.err();
-            stopped.map(|error| Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error })
+        Err(error) => error,
+        Ok(None) => Error::failed(GONE),
+        Ok(Some(node)) => {
+            let left = Cell::new(if node.unschedulable { CORDONED_BEFORE } else { UNTOUCHED });
+            let drain = Drain { agents, args, kubectl, node: &node, steps, left };
+            match Box::pin(drain.run()).await {
+                Ok(()) => return 0,
+                Err(error) => Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error },
+            }
         }
     };
-    let Some(Error { why, code, .. }) = stopped else { return WaitEnd::Reached.exit_code() };
-    why.lines().for_each(|line| steps.line(line));
-    code
-}
-
-/// Returns the named nodes, or those with the labels.
-async fn nodes_to_drain(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
-    let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
-    let mut nodes = labelled(agents, selector).await?;
-    nodes.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(nodes)
+    stopped.why.lines().for_each(|line| steps.line(line));
+    stopped.code
 }
 
 impl Drain<'_> {
     async fn run(&self) -> Result<(), Error> {
-        if self.args.dry_run != DryRun::None {
+        if self.args.dry_run != NO_DRY_RUN {
             return self.show().await;
         }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
             () = self.until_gone() => {
-                self.left.set(Left::Gone);
+                self.left.set(NOTHING_LEFT);
                 return Err(Error::failed(GONE));
             }
             signal = platform::termination_signal() => return Err(Error::interrupted(signal)),
         }
-        self.left.set(Left::Evicting);
+        self.left.set(EVICTING);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
-        self.kubectl.drain(&self.node.name, DryRun::None).await?;
+        self.kubectl.drain(&self.node.name, NO_DRY_RUN).await?;
         self.steps.line("drained");
         Ok(())
     }
 
     async fn show(&self) -> Result<(), Error> {
-        let preflight = self.preflight().await?;
+        let status = self.preflight().await?;
         if !self.node.unschedulable {
             self.steps.line("would cordon it");
         }
-        preflight.would_wait_for(self.args.goal).iter().for_each(|line| self.steps.line(line));
+        preflight::would_wait_for(&status, self.args.goal).iter().for_each(|line| self.steps.line(line));
         self.steps.line(&format!("would run {}", self.kubectl.in_words(&self.node.name)));
         self.kubectl.drain(&self.node.name, self.args.dry_run).await?;
         self.steps.line("dry run: nothing was done to it");
         Ok(())
     }
 
-    async fn preflight(&self) -> Result<Preflight, Error> {
-        let preflight = preflight::check(self.agents, self.args.goal, self.args.min_ready, self.node).await?;
-        for warning in &preflight.warnings {
+    async fn preflight(&self) -> Result<Status, Error> {
+        let (status, warning) =
+            preflight::check(self.agents, self.args.goal, self.args.min_ready, self.node).await?;
+        if let Some(warning) = warning {
             self.steps.line(&format!("warning: {warning}"));
         }
-        Ok(preflight)
+        Ok(status)
     }
 
     async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
-        self.kubectl.dry_run(&self.node.name).await?;
+        self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
         let waiting = Waiting::new(self.args.goal, self.args.timeout);
@@ -171,7 +160,7 @@ impl Drain<'_> {
         if !self.node.unschedulable {
             let done = self.agents.cluster.set_unschedulable(&self.node.name, false).await;
             done.map_err(|error| Error::failed(format!("{}; {}", stopped.why, error.why)))?;
-            self.left.set(Left::Uncordoned);
+            self.left.set(UNCORDONED);
         }
         Err(stopped)
     }
@@ -182,7 +171,7 @@ impl Drain<'_> {
             tokio::time::sleep(EXISTS_EVERY).await;
             // Without an answer, the Node may still exist.
             if let Ok(node) = self.agents.cluster.node(&self.node.name).await
-                && (!node.exists || node.uid != self.node.uid)
+                && node.is_none_or(|node| node.uid != self.node.uid)
             {
                 return;
             }
@@ -193,41 +182,28 @@ impl Drain<'_> {
         if self.node.unschedulable {
             self.steps.line("is cordoned already");
         } else {
-            self.left.set(Left::Cordoning);
+            self.left.set(MAYBE_CORDONED);
             let done = self.agents.cluster.set_unschedulable(&self.node.name, true).await;
             done.map_err(|error| {
                 if error.rejected.is_some() {
-                    self.left.set(Left::Untouched);
+                    self.left.set(UNTOUCHED);
                 }
                 error.into_failure()
             })?;
             self.steps.line("cordoned");
         }
-        self.left.set(Left::Cordoned);
+        self.left.set(CORDONED);
         Ok(())
     }
 
     /// Returns a line about the state in which the node is left, and the possible next commands.
     fn how_to_go_on(&self) -> String {
-        let name = &self.node.name;
-        let flags = self.agents.cluster.kubectl_flags.join(" ");
-        let (back, on) = (format!("kubectl nodegate uncordon {name} {flags}"), self.kubectl.in_words(name));
-        match self.left.get() {
-            Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
-            Left::Untouched => "nothing was done to it".to_owned(),
-            Left::Uncordoned => "it is uncordoned again, and no pod was evicted".to_owned(),
-            Left::Gone => "there is nothing to undo".to_owned(),
-            left @ (Left::Cordoning | Left::Cordoned) => {
-                let state = if left == Left::Cordoned { "is left" } else { "may be" };
-                format!(
-                    "it {state} cordoned, and no pod was evicted; to undo: {back}; to go on without waiting: {on}"
-                )
-            }
-            Left::Evicting => {
-                format!(
-                    "it is left cordoned, and pods may have been evicted; to undo: {back}; to try again: {on}"
-                )
-            }
+        let (state, may_be_undone) = self.left.get();
+        if !may_be_undone {
+            return state.to_owned();
         }
+        let (name, flags) = (&self.node.name, self.agents.cluster.kubectl_flags.join(" "));
+        let on = self.kubectl.in_words(name);
+        format!("{state}; to undo: kubectl nodegate uncordon {name} {flags}; to go on without waiting: {on}")
     }
 }

@@ -1,43 +1,22 @@
-//! Queries the agents of many nodes, for the table and for drains.
+//! One look at the agents of many nodes, for the table and for drains.
 
 use super::row::Row;
 use crate::agents::Agents;
-use crate::args::{Args, FleetArgs};
+use crate::args::FleetArgs;
 use crate::cluster::FleetNode;
 use crate::error::Error;
+use crate::gate::Gate;
 use futures::StreamExt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use serde_json::{Value, json};
 
-/// Returns the named nodes, or those with the labels, or all.
-pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
-    if !args.nodes.is_empty() {
-        let nodes = agents.cluster.named(&args.nodes).await?;
-        let absent = nodes.first().filter(|node| !node.exists);
-        return match absent.and_then(|node| Some((&node.name, Args::command_like(&node.name)?))) {
-            Some((name, command)) => {
-                let meant = format!("did you mean kubectl nodegate {command}?");
-                Err(format!("the cluster has no Node {name}; {meant}").into())
-            }
-            None => Ok(nodes),
-        };
-    }
-    match &args.selector {
-        Some(selector) => labelled(agents, selector).await,
-        None => agents.cluster.nodes(None).await,
-    }
+/// The nodes, the most urgent first, and the eviction gate, if there is one.
+pub(super) struct Fleet {
+    pub(super) rows: Vec<Row>,
+    pub(super) gate: Option<Gate>,
 }
 
-/// Returns the nodes with the labels. Fails if there is none.
-pub(crate) async fn labelled(agents: &Agents, selector: &str) -> Result<Vec<FleetNode>, Error> {
-    let nodes = agents.cluster.nodes(Some(selector)).await.map_err(|error| match error.rejected {
-        Some(400) => format!("--selector {selector:?}: {}; write it like pool=edge", error.why).into(),
-        _ => error,
-    })?;
-    if nodes.is_empty() {
-        let why = "the cluster has no Node with these labels; kubectl get nodes --show-labels lists them";
-        return Err(format!("--selector {selector:?}: {why}").into());
-    }
-    Ok(nodes)
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
+    agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await
 }
 
 /// Queries all agents, and sorts their answers.
@@ -48,18 +27,23 @@ pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
     rows
 }
 
-/// Returns the time since 1970.
-#[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
-pub(super) fn wall() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
+impl Fleet {
+    pub(super) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Self {
+        let (rows, gate) = tokio::join!(look(agents, nodes), Gate::glance(agents));
+        Self { rows, gate }
+    }
 
-pub(super) fn exit_code(rows: &[Row]) -> u8 {
-    let worst = rows.iter().map(Row::exit_code).max().unwrap_or_default();
-    if are_all_labelled(rows) { worst.max(1) } else { worst }
-}
+    pub(super) fn exit_code(&self) -> u8 {
+        let worst = self.rows.iter().map(Row::exit_code).max().unwrap_or_default();
+        if self.are_all_labelled() { worst.max(1) } else { worst }
+    }
 
-/// Returns true if several nodes are shown, and the exclusion label keeps all of them out: then it is no design.
-pub(super) fn are_all_labelled(rows: &[Row]) -> bool {
-    rows.len() > 1 && rows.iter().all(Row::is_out_by_label)
+    /// Returns true if several nodes are shown, and the exclusion label keeps all of them out: then it is no design.
+    pub(super) fn are_all_labelled(&self) -> bool {
+        self.rows.len() > 1 && self.rows.iter().all(Row::is_out_by_label)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({"nodes": self.rows.iter().map(Row::json).collect::<Vec<_>>(), "eviction_gate": self.gate})
+    }
 }

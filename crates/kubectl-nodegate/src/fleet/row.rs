@@ -1,13 +1,13 @@
-//! The row of one node: what `table`, `json` and `live` show of it, and its exit code.
+//! The row of one node: what `table`, the JSON and `live` show of it, and its exit code.
 
-use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
+use crate::agents::AgentAnswer;
 use crate::cluster::FleetNode;
 use nodegate_agent_api::Status;
 use nodegate_agent_client::exit_code;
 use nodegate_agent_client::sentence::{caveat, shutdown, why};
 use nodegate_readiness::{Age, Verdict};
+use serde_json::{Value, json};
 use std::cmp::Ordering;
-use std::time::Duration;
 
 pub(super) const NOTHING: &str = "-";
 /// The reason of a cordoned node in the pool.
@@ -15,7 +15,8 @@ const KEPT: &str = "Kept";
 
 pub(crate) struct Row {
     pub(crate) node: FleetNode,
-    pub(crate) said: Result<AgentAnswer, NoAgentAnswer>,
+    /// The agent's answer, or why there is none.
+    pub(crate) said: Result<AgentAnswer, String>,
 }
 
 /// The state of a node for an operator, the most urgent first.
@@ -34,17 +35,17 @@ pub(super) enum Urgency {
 }
 
 impl Row {
-    pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, NoAgentAnswer>) -> Self {
+    pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, String>) -> Self {
         // An agent without a verdict reports why; the row treats it like no answer.
-        let said = said.and_then(|answer| match answer.said.status.verdict {
+        let said = said.and_then(|answer| match answer.said.verdict {
             Some(_) => Ok(answer),
-            None => Err(NoAgentAnswer::new("misconfigured", why(&answer.said.status))),
+            None => Err(format!("misconfigured: {}", why(&answer.said))),
         });
         Self { node: node.clone(), said }
     }
 
     pub(crate) fn status(&self) -> Option<&Status> {
-        self.said.as_ref().ok().map(|answer| &answer.said.status)
+        self.said.as_ref().ok().map(|answer| &answer.said)
     }
 
     pub(crate) fn verdict(&self) -> Option<Verdict> {
@@ -77,12 +78,7 @@ impl Row {
         self.status().is_some_and(|status| status.unconfirmed)
     }
 
-    /// Returns true if the node is cordoned, and in the pool because too many others are drained.
-    pub(super) fn is_kept(&self) -> bool {
-        self.status().is_some_and(|status| status.kept.is_some())
-    }
-
-    pub(super) fn is_guess(&self) -> bool {
+    fn is_guess(&self) -> bool {
         self.is_stale() || self.is_unconfirmed()
     }
 
@@ -117,43 +113,33 @@ impl Row {
         }
     }
 
-    pub(super) fn reason(&self) -> String {
+    pub(super) fn reason(&self) -> &str {
         match &self.said {
-            Ok(answer) => {
-                let reason = answer.said.status.reason.as_ref();
-                let in_pool = if self.is_kept() { KEPT } else { NOTHING };
-                reason.map_or(in_pool.to_owned(), |reason| reason.as_str().to_owned())
+            Ok(AgentAnswer { said: status, .. }) => {
+                let in_pool = if status.kept.is_some() { KEPT } else { NOTHING };
+                status.reason.as_ref().map_or(in_pool, |reason| reason.as_str())
             }
-            Err(error) => error.short.clone(),
+            Err(error) => error,
         }
     }
 
     pub(super) fn why(&self) -> String {
-        match &self.said {
-            Ok(answer) => {
-                let status = &answer.said.status;
-                let guess = caveat(status).map(|caveat| format!("; a guess: {caveat}"));
-                let unlocked = status.host.filter(|host| !host.lock && !host.shutdown);
-                let reboot = unlocked.map(|host| format!("; a reboot {}", shutdown(host)));
-                why(status) + &guess.unwrap_or_default() + &reboot.unwrap_or_default()
-            }
-            Err(error) => error.detail.clone(),
-        }
+        let status = match &self.said {
+            Ok(answer) => &answer.said,
+            Err(error) => return error.clone(),
+        };
+        let guess = caveat(status).map(|caveat| format!("; a guess: {caveat}"));
+        let unlocked = status.host.filter(|host| !host.lock && !host.shutdown);
+        let reboot = unlocked.map(|host| format!("; a reboot {}", shutdown(host)));
+        why(status) + &guess.unwrap_or_default() + &reboot.unwrap_or_default()
     }
 
-    /// Returns the age of the verdict; `Err` with the uptime if the verdict is older than the agent.
-    pub(super) fn since(&self) -> Option<Result<Duration, Duration>> {
-        let status = self.status()?;
-        let flip = status.flips.first().map(|flip| Duration::from_millis(flip.age_ms));
-        Some(flip.ok_or(Duration::from_millis(status.uptime_ms)))
-    }
-
-    pub(super) fn since_text(&self) -> String {
-        match self.since() {
-            Some(Ok(since)) => Age::from(since).to_string(),
-            Some(Err(uptime)) => format!(">{}", Age::from(uptime)),
-            None => NOTHING.to_owned(),
-        }
+    /// Returns the age of the verdict; that of the agent if the verdict is older.
+    pub(super) fn since(&self) -> String {
+        self.status().map_or(NOTHING.to_owned(), |status| match status.flips.first() {
+            Some(flip) => Age(flip.age_ms).to_string(),
+            None => format!(">{}", Age(status.uptime_ms)),
+        })
     }
 
     pub(super) fn cache(&self) -> String {
@@ -166,38 +152,40 @@ impl Row {
         status.cache.age_ms.map_or_else(|| trust.to_owned(), |age| format!("{trust} {}", Age(age)))
     }
 
-    /// Returns the number of probers that have acknowledged the present verdict, the number of all, and true
-    /// if these are known.
-    pub(super) fn acknowledged(&self) -> Option<(usize, usize, bool)> {
-        let drain = &self.status()?.drain;
-        Some((drain.acknowledged_probers, drain.probers, drain.not_known.is_none()))
+    /// Returns the number of probers that have acknowledged the present verdict, and that of all.
+    pub(super) fn acknowledged(&self) -> String {
+        self.status().map_or(NOTHING.to_owned(), |status| {
+            let drain = &status.drain;
+            let mark = if drain.not_known.is_some() { "?" } else { "" };
+            format!("{}/{}{mark}", drain.acknowledged_probers, drain.probers)
+        })
     }
 
-    pub(super) fn acknowledged_text(&self) -> String {
-        match self.acknowledged() {
-            Some((acknowledged, of, known)) => format!("{acknowledged}/{of}{}", if known { "" } else { "?" }),
-            None => NOTHING.to_owned(),
-        }
-    }
-
-    pub(super) fn sessions(&self) -> Option<u64> {
-        self.status().and_then(Status::sessions)
-    }
-
-    pub(super) fn sessions_text(&self) -> String {
-        self.sessions().map_or(NOTHING.to_owned(), |sessions| sessions.to_string())
+    pub(super) fn sessions(&self) -> String {
+        let sessions = self.status().and_then(Status::sessions);
+        sessions.map_or(NOTHING.to_owned(), |sessions| sessions.to_string())
     }
 
     /// Returns true if the agent has answered at the node's own address.
     pub(crate) fn is_direct(&self) -> bool {
-        matches!(&self.said, Ok(AgentAnswer { way: Way::Node(_), .. }))
+        self.said.as_ref().is_ok_and(|answer| answer.is_direct)
     }
 
-    pub(super) fn source(&self) -> String {
-        match self.said.as_ref().map(|answer| &answer.way) {
-            Ok(Way::Node(address)) => address.to_string(),
-            Ok(Way::Proxy { pod }) => format!("proxy of {pod}"),
-            Err(_) => NOTHING.to_owned(),
-        }
+    pub(super) fn source(&self) -> &str {
+        self.said.as_ref().map_or(NOTHING, |answer| &answer.source)
+    }
+
+    /// Returns the node with its whole `/status.json` as received. `null` means not known.
+    pub(super) fn json(&self) -> Value {
+        let answer = self.said.as_ref().ok();
+        json!({
+            "node": self.node.name,
+            "address": self.node.address,
+            "verdict": self.verdict(),
+            "out_by_design": self.is_out_by_design(),
+            "via": answer.map(|answer| if answer.is_direct { "node" } else { "proxy" }),
+            "error": self.said.as_ref().err(),
+            "status": answer.and_then(|answer| serde_json::from_slice::<Value>(&answer.reply.body).ok()),
+        })
     }
 }

@@ -1,70 +1,45 @@
 //! Renders the fleet as a table, once or for each update of `live`.
 
-use super::look::are_all_labelled;
+use super::look::Fleet;
 use super::row::{NOTHING, Row, Urgency};
 use crate::args::FleetOutput;
-use crate::gate::Gate;
 use nodegate_agent_client::Console;
 use nodegate_agent_client::acknowledgement::cant_see;
+use nodegate_agent_client::colour::{DIM, GREEN, MAGENTA, RED, YELLOW};
 use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use std::collections::BTreeSet;
 
-/// The longest reason in the table; `-o wide` shows longer ones.
+/// The longest reason in its column; `-o wide` has another one with the whole.
 const MAX_REASON: usize = 40;
 
-const DIM: &str = "2";
-const GREEN: &str = "32";
-const YELLOW: &str = "33";
-const RED: &str = "31";
-const MAGENTA: &str = "35";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Style {
-    pub(super) wide: bool,
-    /// True if each verdict has a sign before it.
-    pub(super) signs: bool,
-    pub(super) colourful: bool,
-}
-
-impl Style {
-    pub(super) fn of(console: &Console, output: FleetOutput) -> Self {
-        Self {
-            wide: output == FleetOutput::Wide,
-            signs: console.is_terminal,
-            colourful: console.is_colourful,
-        }
-    }
-
-    fn painted(self, colour: &str, text: &str) -> String {
-        if self.colourful { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
-    }
-}
-
+const HEADS: [&str; 10] =
+    ["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "ACK", "SESSIONS", "VERSION", "ANSWERED BY", "WHY"];
 const VERDICT: usize = 1;
+/// The number of columns without `-o wide`.
+const USUAL: usize = 8;
 
-fn cells(row: &Row, style: Style) -> Vec<String> {
-    let mut verdict = row.verdict_word();
-    if style.signs {
-        verdict = format!("{} {verdict}", sign_and_colour(row.urgency()).0);
-    }
-    let mut cells = vec![
+fn cells(row: &Row, console: &Console, is_wide: bool) -> Vec<String> {
+    // Signs are for terminals.
+    let sign = if console.is_terminal { format!("{} ", sign(row.urgency()).0) } else { String::new() };
+    let cells = [
         row.node.name.clone(),
-        verdict,
-        shortened(&row.reason(), if style.wide { usize::MAX } else { MAX_REASON }),
-        row.since_text(),
+        sign + &row.verdict_word(),
+        shortened(row.reason()),
+        row.since(),
         row.cache(),
-        row.acknowledged_text(),
-        row.sessions_text(),
+        row.acknowledged(),
+        row.sessions(),
         row.status().map_or(NOTHING, |status| &status.version).to_owned(),
+        row.source().to_owned(),
+        row.why(),
     ];
-    if style.wide {
-        cells.extend([row.source(), row.why()]);
-    }
-    cells.iter().map(|cell| sanitize(cell)).collect()
+    let shown = if is_wide { cells.len() } else { USUAL };
+    cells.iter().take(shown).map(|cell| sanitize(cell)).collect()
 }
 
-fn sign_and_colour(urgency: Urgency) -> (char, &'static str) {
+/// Returns the sign before a verdict, and its colour.
+fn sign(urgency: Urgency) -> (char, &'static str) {
     match urgency {
         Urgency::Unknown => ('?', MAGENTA),
         Urgency::NotReady => ('✖', RED),
@@ -76,84 +51,80 @@ fn sign_and_colour(urgency: Urgency) -> (char, &'static str) {
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= MAX_REASON {
         return text.to_owned();
     }
-    text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
+    text.chars().take(MAX_REASON - 3).chain("...".chars()).collect()
 }
 
 /// Returns the whole table, with the number of nodes for each verdict below.
-pub(super) fn table(rows: &[Row], gate: Option<&Gate>, style: Style) -> String {
-    let mut lines = lines(rows, style);
-    lines.extend([String::new(), summary(rows, gate, style), String::new()]);
+pub(super) fn table(fleet: &Fleet, console: &Console, output: FleetOutput) -> String {
+    let mut lines = lines(&fleet.rows, console, output);
+    lines.extend([String::new(), summary(fleet, console), String::new()]);
     lines.join("\n")
 }
 
-pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
-    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "ACK", "SESSIONS", "VERSION"];
-    if style.wide {
-        heads.extend(["ANSWERED BY", "WHY"]);
-    }
-    let heads: Vec<String> = heads.into_iter().map(str::to_owned).collect();
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, style)).collect();
+pub(super) fn lines(rows: &[Row], console: &Console, output: FleetOutput) -> Vec<String> {
+    let is_wide = output == FleetOutput::Wide;
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, console, is_wide)).collect();
+    let heads: Vec<String> =
+        HEADS.iter().take(if is_wide { HEADS.len() } else { USUAL }).map(|head| (*head).to_owned()).collect();
     let width_of = |column: usize| {
         let widths = cells.iter().chain([&heads]).filter_map(|row| row.get(column));
         widths.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
     let widths: Vec<usize> = (0..heads.len()).map(width_of).collect();
-    let line = |row: &[String], paint: &dyn Fn(usize, String) -> String| {
-        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let padded: Vec<String> = padded.enumerate().map(|(column, cell)| paint(column, cell)).collect();
-        padded.join("  ").trim_end().to_owned()
+    let line = |row: &[String], colour: Option<&str>| {
+        let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            let cell = format!("{cell:<width$}");
+            match colour {
+                Some(colour) if column == VERDICT => console.painted(colour, &cell),
+                _ => cell,
+            }
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let head = style.painted(DIM, &line(&heads, &|_, cell| cell));
-    let rows = rows.iter().zip(&cells).map(|(row, cells)| {
-        line(cells, &|column, cell| {
-            if column == VERDICT { style.painted(sign_and_colour(row.urgency()).1, &cell) } else { cell }
-        })
-    });
-    std::iter::once(head).chain(rows).collect()
+    let rows = rows.iter().zip(&cells).map(|(row, cells)| line(cells, Some(sign(row.urgency()).1)));
+    std::iter::once(console.painted(DIM, &line(&heads, None))).chain(rows).collect()
 }
 
-pub(super) fn summary(rows: &[Row], gate: Option<&Gate>, style: Style) -> String {
+pub(super) fn summary(fleet: &Fleet, console: &Console) -> String {
+    let rows = &fleet.rows;
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
     let unconfirmed = rows.iter().filter(|row| row.is_unconfirmed()).count();
-    let kept = rows.iter().filter(|row| row.is_kept()).count();
-    let guesses = rows.iter().filter(|row| row.is_stale()).count();
-    let nodes = if rows.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", rows.len()) };
     let parts = [
         (count(Some(Verdict::Ready)), "Ready", GREEN),
         (count(Some(Verdict::Draining)) - by_design, "Draining", YELLOW),
         (count(Some(Verdict::NotReady)), "NotReady", RED),
         (count(None), "unknown", MAGENTA),
         (by_design, "out by design", DIM),
-        (guesses, "guessed from a stale cache", YELLOW),
+        (rows.iter().filter(|row| row.is_stale()).count(), "guessed from a stale cache", YELLOW),
         (unconfirmed, "unconfirmed", YELLOW),
-        (kept, "kept in the pool", YELLOW),
     ];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<_> =
-        parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
-    let mut summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
+        parts.map(|(count, what, colour)| console.painted(colour, &format!("{count} {what}"))).collect();
+    let nodes = if rows.len() == 1 { "1 node" } else { &format!("{} nodes", rows.len()) };
+    let mut summary = format!("{nodes}: {}", parts.join(", "));
+    let mut add = |colour, what: &str| summary += &format!("; {}", console.painted(colour, what));
     let blind: BTreeSet<String> =
         rows.iter().filter_map(Row::status).flat_map(|status| status.drain.cant_see_drains.clone()).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
-        summary = format!("{summary}; {}", style.painted(RED, &sanitize(&who)));
+        add(RED, &sanitize(&who));
     }
-    if are_all_labelled(rows) {
+    if fleet.are_all_labelled() {
         let alarm = "the exclusion label keeps all of them out: take it away where traffic should go, or set --drain-on";
-        summary = format!("{summary}; {}", style.painted(RED, alarm));
+        add(RED, alarm);
     }
-    if let Some(gate) = gate {
+    if let Some(gate) = &fleet.gate {
         let colour = if gate.asked == Some(true) { DIM } else { RED };
-        summary = format!("{summary}; {}", style.painted(colour, &gate.in_words()));
-    }
-    if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
-        return summary;
+        add(colour, &format!("eviction gate: {}", gate.in_words()));
     }
     // One node's kubelet may have lost the API server, but not all at once.
-    let alarm = "the control plane hears no kubelet: suspect the path from the kubelets to the API server";
-    format!("{summary}; {}", style.painted(RED, alarm))
+    if unconfirmed > 0 && rows.iter().filter_map(Row::status).all(|status| status.unconfirmed) {
+        add(RED, "the control plane hears no kubelet: suspect the path from the kubelets to the API server");
+    }
+    summary
 }

@@ -15,15 +15,14 @@ use std::sync::{Arc, Mutex};
 pub(crate) enum Behaviour {
     /// Answers with the result of this function, each time.
     Says(Arc<dyn Fn() -> String + Send + Sync>),
-    /// Sends these bytes, valid or not.
+    /// Sends these bytes, valid or not, and closes the connection.
     Sends(Vec<u8>),
     /// Does not answer on an accepted connection.
     Hangs,
-    /// Closes the accepted connection without an answer.
-    Closes,
-    /// Sends a body that never ends.
-    Endless,
 }
+
+/// An agent that closes each connection without an answer.
+pub(crate) const CLOSES: Behaviour = Behaviour::Sends(Vec::new());
 
 pub(crate) struct Crowd {
     server: StubServer,
@@ -112,10 +111,5 @@ fn answer(request: &str, stream: &mut TcpStream, behaviour: Behaviour) {
         }
         Behaviour::Sends(bytes) => drop(stream.write_all(&bytes)),
         Behaviour::Hangs => hang(stream),
-        Behaviour::Closes => {}
-        Behaviour::Endless => {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n[");
-            while stream.write_all(&[b' '; 1 << 14]).is_ok() {}
-        }
     }
 }

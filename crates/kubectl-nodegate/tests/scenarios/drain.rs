@@ -1,12 +1,11 @@
 //! Drains with the real kubectl.
 
-use crate::crowd::Behaviour;
+use crate::crowd::{Behaviour, CLOSES};
 use crate::lab::{Lab, Said, counted, out, prober, ready, says};
 use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,6 +23,10 @@ pub(crate) struct Scene {
     pub(crate) has_budget: bool,
 }
 
+pub(crate) const RESPONSIVE: Scene =
+    Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
+pub(crate) const UNRESPONSIVE: Scene = Scene { unresponsive: 1, ..RESPONSIVE };
+
 /// Returns an agent that follows its Node in kube-sim; its balancers probe every 50 ms.
 pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Behaviour {
     let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
@@ -39,40 +42,35 @@ pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Behaviour 
 
 fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
     let mut status = if cordoned { out(node, "draining", "Unschedulable", 0) } else { ready(node) };
-    let since_ms = u64::try_from(since.as_millis()).unwrap();
     let (verdict, other) = if cordoned { ("draining", "ready") } else { ("ready", "draining") };
-    let in_a_row = u32::try_from(since_ms / 50).unwrap().max(1);
-    let knows = in_a_row > if cordoned { 3 } else { 2 };
+    let knows = since > Duration::from_millis(200);
     let asks = |number: usize, verdict: &str, knows: bool| {
-        prober(&format!("10.0.0.{number}"), verdict, in_a_row, Some(knows))
+        prober(&format!("10.0.0.{number}"), verdict, 4, Some(knows))
     };
-    let told = (0..scene.acknowledged).map(|number| asks(number + 1, verdict, knows));
-    let unresponsive = (0..scene.unresponsive).map(|number| asks(number + 101, other, false));
-    status["probers"] = told.chain(unresponsive).collect();
-    let all = knows && scene.unresponsive == 0;
-    let (out, back) = if cordoned { (all, false) } else { (false, all) };
+    let told = (1..=scene.acknowledged).map(|number| asks(number, verdict, knows));
+    let unresponsive = (1..=scene.unresponsive).map(|number| asks(number + 100, other, false));
+    let probers: Vec<Value> = told.chain(unresponsive).collect();
+    let missing = probers.iter().filter(|prober| prober["acknowledged"] == false);
+    let missing: Vec<Value> = missing
+        .map(|one| json!({"prober": one["address"], "question": "/health", "why": "got it 0 of 4 times"}))
+        .collect();
+    let all = missing.is_empty();
     let drain = &mut status["drain"];
-    (drain["acknowledged"], drain["acknowledged_ready"], drain["since_ms"]) =
-        (json!(out), json!(back), json!(since_ms));
-    if !all {
-        let missing = (0..scene.unresponsive).map(|number| format!("10.0.0.{}", number + 101));
-        let missing = missing
-            .chain((0..scene.acknowledged).filter(|_| !knows).map(|number| format!("10.0.0.{}", number + 1)));
-        drain["waiting_for"] = missing
-            .map(|prober| json!({"prober": prober, "question": "/health", "why": "got it 0 of 4 times"}))
-            .collect();
-    }
-    if scene.acknowledged + scene.unresponsive == 0 {
+    (drain["acknowledged"], drain["acknowledged_ready"]) = (json!(cordoned && all), json!(!cordoned && all));
+    drain["waiting_for"] = json!(missing);
+    if probers.is_empty() {
         (drain["not_known"], drain["not_known_code"]) =
             (json!("no balancer probes this agent regularly"), json!("no_probers"));
+    }
+    if let Some(sessions) = scene.sessions {
+        let ended = if cordoned { u64::try_from(since.as_millis() / 100).unwrap() } else { 0 };
+        let left = sessions.saturating_sub(ended);
+        drain["traffic"] = json!({"ports": [443], "established": left, "age_ms": 100});
     }
     if scene.has_budget {
         status["max_drained"] = json!(50);
     }
-    if let Some(sessions) = scene.sessions {
-        let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };
-        status["drain"]["traffic"] = json!({"ports": [443], "established": left, "age_ms": 100});
-    }
+    status["probers"] = json!(probers);
     counted(status)
 }
 
@@ -110,200 +108,149 @@ pub(crate) fn steps(said: &Said, node: &str) -> Vec<String> {
     lines.filter_map(|line| Some(line.split_once(" s  ")?.1.to_owned())).collect()
 }
 
+/// Asserts that there are lines that begin so, in this order.
+#[track_caller]
+pub(crate) fn are_in_order(lines: &[String], beginnings: &[&str]) {
+    let mut left = lines.iter();
+    for beginning in beginnings {
+        assert!(left.any(|line| line.starts_with(beginning)), "no {beginning:?} in its place: {lines:#?}");
+    }
+}
+
 #[test]
 fn pods_are_evicted_after_the_balancers_acknowledged() {
-    let lab = cluster(Scene { acknowledged: 2, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { acknowledged: 2, ..RESPONSIVE }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1"]);
-    assert_eq!(said.code, Some(0), "{said:#?}");
+    said.has(0, &["evicting pod default/app"]);
     assert!(said.out.starts_with(&format!("cluster: context sim, server {}", lab.sim.url())), "{said:#?}");
-    let steps = steps(&said, "worker-1");
-    let at = |part: &str| {
-        steps
-            .iter()
-            .position(|step| step.starts_with(part))
-            .unwrap_or_else(|| panic!("no {part} in {steps:#?}"))
-    };
     let order = [
-        at("cordoned"),
-        at("acknowledged  10.0.0.1 /health: "),
-        at("acknowledged after "),
-        at("kubectl drain worker-1 --ignore-daemonsets"),
-        at("drained"),
+        "cordoned",
+        "acknowledged  10.0.0.1 /health: ",
+        "acknowledged after ",
+        "kubectl drain worker-1 --ignore-daemonsets",
+        "drained",
     ];
-    assert!(order.is_sorted(), "{steps:#?}");
-    assert!(said.out.contains("evicting pod default/app"), "kubectl's own lines: {said:#?}");
+    are_in_order(&steps(&said, "worker-1"), &order);
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_none());
     assert!(lab.sim.get("pods", "nodegate", "nodegate-worker-1").is_some());
 
     let back = lab.run(&["uncordon", "worker-1"]);
-    assert_eq!(back.code, Some(0), "{back:#?}");
+    back.has(0, &[]);
     assert!(!is_cordoned(&lab, "worker-1"));
-    let steps = self::steps(&back, "worker-1");
-    assert!(steps[0] == "uncordoned" && steps.last().unwrap().starts_with("ready after "), "{steps:#?}");
-    let again = lab.run(&["uncordon", "worker-1"]);
-    assert!(again.code == Some(0) && again.out.contains("was not cordoned"), "{again:#?}");
+    are_in_order(&steps(&back, "worker-1"), &["uncordoned", "ready after "]);
+    lab.run(&["uncordon", "worker-1"]).has(0, &["was not cordoned"]);
 }
 
 #[test]
 fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
-    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let untouched = |said: &Said, code: i32, why: &str| {
-        assert_eq!(said.code, Some(code), "{said:#?}");
-        assert!(said.out.contains(why) && said.out.contains("nothing was done to it"), "{said:#?}");
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let is_refused = |args: &[&str], why: &str| {
+        let said = lab.run(&[&["drain", "worker-1"], args].concat());
+        said.has(3, &[why, "nothing was done to it"]);
         assert!(!is_cordoned(&lab, "worker-1"));
+        said
     };
-    untouched(&lab.run(&["drain", "worker-1", "--for=released"]), 3, "its agent has no --traffic-port");
+    is_refused(&["--for=released"], "its agent has no --traffic-port");
     lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene::default()));
-    untouched(&lab.run(&["drain", "worker-1"]), 3, "no balancer probes this agent regularly");
+    is_refused(&[], "no balancer probes this agent regularly");
     let mut full = ready("worker-1");
-    (full["drain"]["overflows"], full["drain"]["not_known_code"]) = (json!(12), json!("overflown"));
+    (full["drain"]["not_known"], full["drain"]["not_known_code"]) =
+        (json!("12 too many"), json!("overflown"));
     lab.crowd.now("worker-1", says(&full));
-    untouched(
-        &lab.run(&["drain", "worker-1"]),
-        3,
-        "its agent has more probers than it can remember: 12 probe",
-    );
-    lab.crowd.now("worker-1", Behaviour::Closes);
-    untouched(&lab.run(&["drain", "worker-1", "worker-2"]), 3, "its agent does not answer");
-    assert!(lab.run(&["drain", "worker-1", "worker-2"]).out.contains("not started: worker-2"));
-    let absent = lab.run(&["drain", "worker-9"]);
-    assert_eq!(
-        (absent.code, absent.err.as_str()),
-        (Some(3), "kubectl-nodegate: the cluster has no Node worker-9; kubectl get nodes lists them\n")
-    );
+    is_refused(&[], "not known whether balancers would acknowledge: 12 too many");
+    lab.crowd.now("worker-1", CLOSES);
+    is_refused(&["worker-2"], "its agent does not answer").has(3, &["not started: worker-2"]);
 }
 
 #[test]
 fn min_ready_refuses_and_the_last_ready_node_is_a_warning() {
-    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
-    let refused = lab.run(&["drain", "worker-1", "--min-ready=3"]);
-    assert!(
-        refused.code == Some(1) && refused.out.contains("refused: 2 other nodes are Ready, --min-ready=3")
-    );
-    assert!(!is_cordoned(&lab, "worker-1"), "{refused:#?}");
-
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2", "worker-3"]);
+    lab.run(&["drain", "worker-1", "--min-ready=3"])
+        .has(1, &["refused: 2 other nodes are Ready, --min-ready=3"]);
+    assert!(!is_cordoned(&lab, "worker-1"));
     // One after the other: for the second node fewer others are Ready.
     let both = lab.run(&["drain", "worker-1", "worker-2", "--min-ready=2"]);
-    assert!(
-        both.code == Some(1) && is_cordoned(&lab, "worker-1") && !is_cordoned(&lab, "worker-2"),
-        "{both:#?}"
-    );
-    assert!(both.out.contains("refused: 1 other node is Ready, --min-ready=2"), "{both:#?}");
+    both.has(1, &["refused: 1 other node is Ready, --min-ready=2"]);
+    assert!(is_cordoned(&lab, "worker-1") && !is_cordoned(&lab, "worker-2"), "{both:#?}");
     // A guess does not count.
     let mut stale = ready("worker-3");
     stale["cache"]["stale"] = json!(true);
     lab.crowd.now("worker-3", says(&stale));
-    let last = lab.run(&["drain", "worker-2"]);
-    assert_eq!(last.code, Some(0), "{last:#?}");
-    assert!(last.out.contains("warning: no other node is Ready"), "{last:#?}");
+    lab.run(&["drain", "worker-2"]).has(0, &["warning: no other node is Ready"]);
     // Where balancers have a pool of last resort, a drained node of such a cluster may still serve.
     for node in ["worker-2", "worker-3"] {
         lab.crowd.now(node, says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300)));
     }
-    let labelled = lab.run(&["drain", "worker-1", "--dry-run=client"]);
-    assert!(labelled.out.contains("warning: all nodes that are left are out by the label"), "{labelled:#?}");
+    lab.run(&["drain", "worker-1", "--dry-run=client"])
+        .has(0, &["warning: all nodes that are left are out by the label"]);
 }
 
 #[test]
 fn no_pod_is_evicted_before_every_balancer_has_acknowledged() {
-    let lab =
-        cluster(Scene { acknowledged: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let said = lab.run(&["drain", "worker-1", "--timeout=2s"]);
-    assert_eq!(said.code, Some(1), "{said:#?}");
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
+    let left = "it is left cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to \
+                go on without waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim";
+    lab.run(&["drain", "worker-1", "--timeout=2s"])
+        .has(1, &["not acknowledged after 2 s: 10.0.0.101 /health (got it 0 of 4 times", left]);
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
-    for part in [
-        "not acknowledged after 2 s: 10.0.0.101 /health (got it 0 of 4 times",
-        "it is left cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go on \
-         without waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim",
-    ] {
-        assert!(said.out.contains(part), "no {part:?} in {said:#?}");
-    }
 }
 
 #[test]
 fn kubectls_refusal_comes_before_the_cordon() {
-    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
     add_pod(&lab.sim, "bare", "worker-1", false);
-    let refused = lab.run(&["drain", "worker-1"]);
-    assert_eq!(refused.code, Some(1), "{refused:#?}");
-    assert!(
-        refused.out.contains("kubectl drain would not do it: ") && refused.out.contains("default/bare"),
-        "{refused:#?}"
-    );
+    lab.run(&["drain", "worker-1"]).has(1, &["kubectl drain would not do it: ", "default/bare"]);
     assert!(!is_cordoned(&lab, "worker-1"));
-    let forced = lab.run(&["drain", "worker-1", "--force", "--ignore-daemonsets=true", "--timeout=60s"]);
-    assert_eq!(forced.code, Some(0), "{forced:#?}");
-    assert!(
-        forced.out.contains("kubectl drain worker-1 --ignore-daemonsets --force --timeout=60s --context=")
-    );
+    lab.run(&["drain", "worker-1", "--force", "--ignore-daemonsets=true", "--timeout=60s"])
+        .has(0, &["kubectl drain worker-1 --ignore-daemonsets --force --timeout=60s --context="]);
     assert!(lab.sim.get("pods", "default", "bare").is_none());
 }
 
 #[test]
 fn an_interrupted_drain_says_how_the_node_is_left() {
-    let lab =
-        cluster(Scene { acknowledged: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
     for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
         lab.sim.uncordon("worker-1");
-        let mut child = lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(lines.any(|line| line.ends_with("  cordoned")) && is_cordoned(&lab, "worker-1"));
+        let child = waiting(&lab, &["drain", "worker-1"]);
         process::signal(child.id(), signal);
-        let said = lines.collect::<Vec<_>>().join("\n");
-        assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-        assert!(said.contains(&format!("interrupted by {name}")), "{said}");
-        assert!(said.contains("it is left cordoned, and no pod was evicted; to undo: "), "{said}");
+        let left = " cordoned, and no pod was evicted; to undo: ";
+        Said::of(&child.wait_with_output().unwrap()).has(1, &[&format!("interrupted by {name}"), left]);
     }
 }
 
 /// After an unreadable answer the plugin does not know if the node was cordoned; after a refusal it does.
 #[test]
 fn a_failed_cordon_says_whether_the_node_was_changed() {
-    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let scope = || FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
-    for (effect, left) in [
-        (Effect::Forbidden, "nothing was done to it\n"),
-        (
-            Effect::Malformed,
-            "it may be cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go on ",
-        ),
-    ] {
-        let fault = lab.sim.faults().add(effect.on(scope()));
-        let said = lab.run(&["drain", "worker-1"]);
-        assert!(said.code == Some(1) && said.out.contains("  can't cordon worker-1: "), "{said:#?}");
-        assert!(said.out.contains(left), "{said:#?}");
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let maybe = "it may be cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go ";
+    for (effect, left) in [(Effect::Forbidden, "nothing was done to it\n"), (Effect::Malformed, maybe)] {
+        let scope = FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
+        let fault = lab.sim.faults().add(effect.on(scope));
+        lab.run(&["drain", "worker-1"]).has(1, &["  can't cordon worker-1: ", left]);
         lab.sim.faults().remove(fault);
     }
 }
 
 #[test]
 fn a_signal_during_the_eviction_ends_kubectl_too() {
-    let lab = cluster(Scene { acknowledged: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let mut pod = lab.sim.get("pods", "default", "app").unwrap();
-    pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
-    lab.sim.apply(pod).unwrap();
-    let mut child = lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).spawn().unwrap();
-    let evicted =
-        || lab.sim.get("pods", "default", "app").unwrap()["metadata"]["deletionTimestamp"].is_string();
-    until("the eviction", || evicted().then_some(()));
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let pod = || lab.sim.get("pods", "default", "app").unwrap();
+    let mut slow = pod();
+    slow["metadata"]["finalizers"] = json!(["example.com/slow"]);
+    lab.sim.apply(slow).unwrap();
+    let child = waiting(&lab, &["drain", "worker-1"]);
+    until("the eviction", || pod()["metadata"]["deletionTimestamp"].is_string().then_some(()));
     process::signal(child.id(), "HUP");
-    until("the plugin to end", || child.try_wait().unwrap());
-    let said = Said::of(&child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
+    Said::of(&child.wait_with_output().unwrap())
+        .has(1, &["it is left cordoned, and pods may have been evicted"]);
 }
 
-/// Starts a drain of a node with a balancer that does not acknowledge, and returns when it waits.
+/// Starts a drain, and returns when the node is cordoned.
 fn waiting(lab: &Lab, args: &[&str]) -> Child {
     let child = lab.command(args).stdout(Stdio::piped()).spawn().unwrap();
     until("the cordon", || is_cordoned(lab, "worker-1").then_some(()));
     child
 }
-
-pub(crate) const UNRESPONSIVE: Scene =
-    Scene { acknowledged: 1, unresponsive: 1, sessions: None, has_budget: false };
-pub(crate) const RESPONSIVE: Scene =
-    Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
 
 #[test]
 fn min_ready_is_checked_again_before_the_eviction() {
@@ -311,21 +258,20 @@ fn min_ready_is_checked_again_before_the_eviction() {
     let child = waiting(&lab, &["drain", "worker-1", "--min-ready=2"]);
     lab.sim.cordon("worker-3");
     lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", RESPONSIVE));
-    let said = Said::of(&child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.out.contains("refused: 1 other node is Ready, --min-ready=2"), "{said:#?}");
-    assert!(said.out.contains("it is uncordoned again, and no pod was evicted"), "{said:#?}");
+    let left = "it is uncordoned again, and no pod was evicted";
+    Said::of(&child.wait_with_output().unwrap())
+        .has(1, &["refused: 1 other node is Ready, --min-ready=2", left]);
     assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
 }
 
 #[test]
 fn with_a_drain_budget_no_node_waits_for_another() {
     for has_budget in [true, false] {
-        let scene = Scene { acknowledged: 1, has_budget, ..Scene::default() };
+        let scene = Scene { has_budget, ..RESPONSIVE };
         let lab = cluster(scene, &["worker-1", "worker-2", "worker-3"]);
         lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene { unresponsive: 1, ..scene }));
         let said = lab.run(&["drain", "worker-1", "worker-2", "--timeout=4s"]);
-        assert_eq!(said.code, Some(1), "{said:#?}");
+        said.has(1, &[]);
         assert_eq!(is_cordoned(&lab, "worker-2"), has_budget, "{said:#?}");
         assert_eq!(steps(&said, "worker-2").contains(&"drained".to_owned()), has_budget, "{said:#?}");
         assert_eq!(said.out.contains("not started: worker-2"), !has_budget, "{said:#?}");
@@ -337,11 +283,8 @@ fn a_node_that_vanishes_ends_the_wait() {
     let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
     let child = waiting(&lab, &["drain", "worker-1", "worker-2"]);
     assert!(lab.sim.delete_node("worker-1"));
-    let said = Said::of(&child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(1), "{said:#?}");
-    for part in ["not drained: the Node is gone", "there is nothing to undo", "not started: worker-2"] {
-        assert!(said.out.contains(part), "no {part:?} in {said:#?}");
-    }
+    let parts = ["not drained: the Node is gone", "there is nothing to undo", "not started: worker-2"];
+    Said::of(&child.wait_with_output().unwrap()).has(1, &parts);
 }
 
 #[test]
@@ -354,7 +297,7 @@ fn a_node_is_read_when_its_turn_comes() {
         lab.crowd.now(node, follows(&lab.sim, node, RESPONSIVE));
     }
     let said = Said::of(&child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:#?}");
+    said.has(0, &[]);
     assert_eq!(steps(&said, "worker-2")[0], "cordoned", "{said:#?}");
     assert!(is_cordoned(&lab, "worker-2"));
 }
@@ -375,7 +318,7 @@ fn a_credential_plugin_runs_once_for_a_drain() {
     }});
     let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(&user));
     let said = lab.run(&["drain", "worker-1", "--kubeconfig", file.to_str().unwrap()]);
-    assert_eq!(said.code, Some(0), "{said:#?}");
+    said.has(0, &[]);
     assert_eq!(std::fs::read_to_string(runs).unwrap(), "run\n", "{said:#?}");
     assert!(!said.out.contains(ADMIN_TOKEN), "{said:#?}");
 }

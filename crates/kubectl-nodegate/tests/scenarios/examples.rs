@@ -1,7 +1,7 @@
 //! The files of examples/drain, with the real kubectl and the plugin. `tests/balancers` plays drain-node.sh and
 //! release-autoscaled.sh under traffic.
 
-use crate::drain::{Scene, cluster, is_cordoned};
+use crate::drain::{RESPONSIVE, cluster, is_cordoned};
 use crate::lab::{Lab, Said, program};
 use serde_json::{Value, json};
 use std::fs;
@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::Command;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/drain");
-const ACKNOWLEDGED: Scene = Scene { acknowledged: 1, unresponsive: 0, sessions: None, has_budget: false };
 
 /// Puts programs before those of the system: `nodegate`, which notes its arguments, and `kubectl`, which has Machines
 /// and the port of the agents.
@@ -49,12 +48,10 @@ fn script(lab: &Lab, name: &str, args: &[&str]) -> String {
 #[test]
 fn scripts_take_nodes_of_every_family() {
     for (addresses, at) in [
-        (vec!["10.0.0.1"], "--addr 10.0.0.1:25001 "),
-        (vec!["fd00::1"], "--addr [fd00::1]:25001 "),
         (vec!["fd00::1", "10.0.0.1"], "--addr [fd00::1]:25001 "),
         (vec!["10.0.0.1", "fd00::1"], "--addr 10.0.0.1:25001 "),
     ] {
-        let lab = cluster(ACKNOWLEDGED, &["worker-1"]);
+        let lab = cluster(RESPONSIVE, &["worker-1"]);
         let addresses: Vec<_> =
             addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
         lab.sim.edit_node("worker-1", "kubelet", |node| {
@@ -72,7 +69,7 @@ fn scripts_take_nodes_of_every_family() {
 
 #[test]
 fn a_machine_whose_node_is_gone_holds_up_no_other() {
-    let lab = cluster(ACKNOWLEDGED, &["worker-1", "worker-2"]);
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
     let notes = script(&lab, "cluster-api-hook.sh", &["machines", lab.kubeconfig().to_str().unwrap()]);
     for machine in ["m-gone", "m-1", "m-2"] {
         assert!(notes.contains(&format!("annotate machine {machine} pre-drain.delete.hook")), "{notes}");
@@ -86,7 +83,7 @@ fn plan_and_playbook_drain_their_node() {
         ("system-upgrade-plan.yaml", "/spec/prepare/args", "$(SYSTEM_UPGRADE_NODE_NAME)"),
         ("ansible.yaml", "/0/tasks/0/ansible.builtin.command/argv", "{{ node }}"),
     ] {
-        let lab = cluster(ACKNOWLEDGED, &["worker-1", "worker-2"]);
+        let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
         let text = fs::read_to_string(format!("{EXAMPLES}/{file}")).unwrap();
         let example: Value = serde_saphyr::from_str(&text).unwrap();
         let args: Vec<String> = serde_json::from_value(example.pointer(at).unwrap().clone()).unwrap();

@@ -1,11 +1,12 @@
 //! The table of the fleet.
 
-use crate::crowd::Behaviour;
-use crate::lab::{Lab, out, prober, ready, says};
+use crate::crowd::{Behaviour, CLOSES};
+use crate::lab::{Lab, out, prober, ready, says, unseeing};
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Creates a cluster with one node in each state.
 fn one_of_each() -> Lab {
@@ -20,26 +21,19 @@ fn one_of_each() -> Lab {
     waiting["drain"]["traffic"] = json!({"ports": [443], "established": 14, "age_ms": 500});
     waiting["host"] = json!({"shutdown": false, "lock": false});
     let mut stale = ready("worker-3");
-    stale["cache"]["stale"] = json!(true);
-    stale["cache"]["age_ms"] = json!(240_000);
+    (stale["cache"]["stale"], stale["cache"]["age_ms"]) = (json!(true), json!(240_000));
     stale["reason"] = json!("CacheStale");
     stale["probers"][0]["acknowledged"] = json!(null);
     stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
     stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
-    let mut unprobed = ready("worker-5");
-    let mut blind = prober("10.0.0.7", "ready", 9, None);
-    (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
-    unprobed["probers"] = json!([blind]);
-    unprobed["drain"]["not_known"] = json!("no balancer probes this agent regularly");
-    unprobed["drain"]["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
         ("worker-2", says(&waiting)),
         ("worker-1", says(&out("worker-1", "draining", "Unschedulable", 130))),
         ("worker-3", says(&stale)),
         ("worker-4", says(&out("worker-4", "not-ready", "KubeletNotReady", 7300))),
-        ("worker-5", says(&unprobed)),
-        ("worker-6", Behaviour::Closes),
+        ("worker-5", says(&unseeing("worker-5"))),
+        ("worker-6", CLOSES),
         ("worker-7", Behaviour::Hangs),
     ])
 }
@@ -48,7 +42,7 @@ fn one_of_each() -> Lab {
 fn the_most_urgent_nodes_come_first() {
     let lab = one_of_each();
     let said = lab.run(&["--via=node"]);
-    assert_eq!(said.code, Some(3), "{said:#?}");
+    said.has(3, &[]);
     let order =
         ["worker-6", "worker-7", "worker-4", "worker-3", "worker-2", "worker-1", "worker-10", "worker-5"];
     assert_eq!(said.order(), order, "{said:#?}");
@@ -59,15 +53,10 @@ fn the_most_urgent_nodes_come_first() {
         "worker-3 Ready? CacheStale >2 h stale 4 min 0/1? - 0.1.0",
         "worker-4 NotReady KubeletNotReady 2 h fresh 3 s 1/1 - 0.1.0",
         "worker-5 Ready - >2 h fresh 3 s 0/0? - 0.1.0",
-        "worker-6 Unknown closed without an answer - - - - -",
-        "worker-7 Unknown no answer in time - - - - -",
+        "worker-6 Unknown the connection was closed without an ... - - - - -",
+        "worker-7 Unknown no whole answer within 5s - - - - -",
     ] {
-        // A second may pass on a slow machine.
-        let got = said.row(row.split(' ').next().unwrap());
-        assert!(
-            got == row || row.contains(" 3 s fresh") && got.starts_with("worker-2 Draining"),
-            "{got}\n{row}"
-        );
+        assert_eq!(said.row(row.split(' ').next().unwrap()), row);
     }
     let summary = "8 nodes: 3 Ready, 2 Draining, 1 NotReady, 2 unknown, 1 guessed from a stale cache; \
                    10.0.0.7 GET / can't see drains";
@@ -79,16 +68,14 @@ fn the_most_urgent_nodes_come_first() {
 fn the_exit_code_is_the_worst_verdict() {
     let lab = one_of_each();
     for (nodes, code) in [
-        (&["worker-10", "worker-5"][..], 0),
-        (&["worker-10", "worker-1"], 1),
-        (&["worker-1", "worker-4"], 2),
-        (&["worker-4", "worker-6"], 3),
-        (&["worker-10", "worker-99"], 3),
+        (["worker-10", "worker-5"], 0),
+        (["worker-10", "worker-1"], 1),
+        (["worker-1", "worker-4"], 2),
+        (["worker-4", "worker-6"], 3),
     ] {
-        let said = lab.run(&[nodes, &["--via=node"]].concat());
+        let said = lab.run(&[&nodes[..], &["--via=node"]].concat());
         assert_eq!((said.code, said.order().len()), (Some(code), 2), "{said:#?}");
     }
-    assert!(lab.run(&["worker-99"]).row("worker-99").contains("Unknown no such node"));
 }
 
 #[test]
@@ -97,10 +84,6 @@ fn nodes_are_chosen_by_labels() {
     lab.sim.label("b", "pool", Some("edge"));
     assert_eq!(lab.run(&["-l", "pool=edge"]).order(), ["b"]);
     assert_eq!(lab.run(&["--selector=pool!=edge"]).order(), ["a"]);
-    let none = lab.run(&["-l", "pool=none"]);
-    assert!(none.code == Some(3) && none.err.contains("\"pool=none\": the cluster has no Node"), "{none:#?}");
-    let both = lab.run(&["-l", "pool=edge", "a"]);
-    assert_eq!((both.code, both.out.as_str()), (Some(3), ""));
 }
 
 #[test]
@@ -114,32 +97,22 @@ fn wide_output_shows_the_reason_and_the_way_to_the_agent() {
     let guess = "may get new traffic; a guess: the API server was last heard 4 min ago; before that the node was Draining: \
                  cordoned (Unschedulable)";
     assert!(said.row("worker-3").contains(guess), "{said:#?}");
-    let refused = "the connection was closed without an answer; perhaps --allow-from does not name this machine; through the \
-                   API server: error trying to reach service: EOF";
-    assert!(said.row("worker-6").ends_with(refused), "{said:#?}");
+    let refused =
+        format!("perhaps --allow-from does not name this machine ({}:{})", addresses[6], lab.crowd.port());
+    let proxied = "; through the API server: error trying to reach service: EOF";
+    let row = said.row("worker-6");
+    assert!(row.contains(&refused) && row.ends_with(proxied), "{said:#?}");
 }
 
 #[test]
 fn json_has_the_whole_status_of_each_agent() {
     let lab = one_of_each();
-    let said = lab.run(&["-o", "json", "--via=node"]);
-    assert_eq!(said.code, Some(3));
-    let document: Value = serde_json::from_str(&said.out).unwrap();
-    let counts = ["ready", "draining", "not_ready", "unknown"].map(|key| document[key].as_u64().unwrap());
-    assert_eq!(counts, [3, 2, 1, 2]);
-    let row = |name: &str| {
-        let rows = document["nodes"].as_array().unwrap();
-        rows.iter().find(|row| row["node"] == name).unwrap().clone()
-    };
-    let waiting = row("worker-2");
-    assert_eq!(
-        (&waiting["verdict"], &waiting["acknowledged"], &waiting["probers"]),
-        (&json!("draining"), &json!(1), &json!(2))
-    );
-    assert_eq!((&waiting["sessions"], &waiting["via"]), (&json!(14), &json!("node")));
+    let document: Value = serde_json::from_str(&lab.run(&["-o", "json", "--via=node"]).out).unwrap();
+    let rows = document["nodes"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["node"] == name).unwrap();
+    let (waiting, silent) = (row("worker-2"), row("worker-7"));
+    assert_eq!((&waiting["verdict"], &waiting["via"]), (&json!("draining"), &json!("node")));
     assert_eq!(waiting["status"]["drain"]["waiting_for"][0]["prober"], "10.0.0.6");
-    assert!((3000..600_000).contains(&waiting["since_ms"].as_u64().unwrap()), "{waiting}");
-    let silent = row("worker-7");
     assert_eq!((&silent["verdict"], &silent["status"]), (&Value::Null, &Value::Null));
     assert_eq!(silent["error"], "no whole answer within 5s");
 }
@@ -183,23 +156,34 @@ fn unconfirmed_nodes_are_in_the_summary() {
 #[test]
 fn unreachable_agents_are_queried_through_the_api_server() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
-    let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
-    assert_eq!(proxied.code, Some(0), "{proxied:#?}");
-    assert!(proxied.row("a").ends_with("0.1.0 proxy of nodegate-a may get new traffic"), "{proxied:#?}");
+    lab.run(&["--via=proxy", "-o", "wide"]).has(0, &["proxy of nodegate-a  may get new traffic"]);
     // No agent listens at this address, and the pod is elsewhere.
     lab.sim.edit_node("a", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
     lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"] = json!([]));
-    let both = lab.run(&["-o", "wide"]);
-    assert_eq!(both.code, Some(0), "{both:#?}");
-    assert!(both.row("a").contains("proxy of nodegate-a") && both.row("b").contains("proxy of nodegate-b"));
-    assert!(lab.run(&["--via=node", "b"]).row("b").contains("no address"));
-
+    lab.run(&["-o", "wide"]).has(0, &["proxy of nodegate-a", "proxy of nodegate-b"]);
+    lab.run(&["--via=node", "b"]).has(3, &["the Node has no InternalIP"]);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
-    let without = lab.run(&["-o", "wide", "b"]);
-    let why = "no pod of an agent on this node in the namespace nodegate (-n)";
-    assert!(without.code == Some(3) && without.row("b").ends_with(why), "{without:#?}");
-    let elsewhere = lab.run(&["-o", "wide", "-n", "elsewhere", "a"]);
-    assert!(elsewhere.row("a").contains("in the namespace elsewhere (-n)"), "{elsewhere:#?}");
+    let none = "no pod of an agent on this node in the namespace ";
+    lab.run(&["-o", "wide", "b"]).has(3, &[&format!("{none}nodegate (-n)")]);
+    lab.run(&["-o", "wide", "-n", "elsewhere", "a"]).has(3, &[&format!("{none}elsewhere (-n)")]);
+}
+
+#[test]
+fn three_hanging_agents_of_a_thousand_are_rows_and_delay_no_others() {
+    let lab = Lab::new((0..1000).map(|number: usize| {
+        let node = format!("worker-{number}");
+        let behaviour = match number {
+            17 | 170 | 700 => Behaviour::Hangs,
+            _ => says(&ready(&node)),
+        };
+        (node, behaviour)
+    }));
+    let began = Instant::now();
+    let said = lab.run(&["--via=node", "--agent-timeout=20s"]);
+    assert_eq!(said.out.lines().last(), Some("1000 nodes: 997 Ready, 3 unknown"), "{:#?}", said.order());
+    assert_eq!(said.order()[..4], ["worker-17", "worker-170", "worker-700", "worker-0"]);
+    // The hanging agents take 20 s together; one after the other they would take three times as long.
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 /// Runs a command on a terminal, with `script` of util-linux.
@@ -232,9 +216,9 @@ fn a_pipe_gets_a_line_for_each_change() {
     let line = next("Draining");
     assert!(line.ends_with("b  Draining  Unschedulable  acknowledged 1/1  sessions -"), "{line}");
     assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
-    lab.crowd.now("b", Behaviour::Closes);
+    lab.crowd.now("b", CLOSES);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
-    next("b  Unknown  closed without an answer  acknowledged -  sessions -");
+    next("b  Unknown  the connection was closed without an answer; perhaps --allow-from");
     drop(lines);
     // The program ends when its stdout is closed.
     lab.crowd.now("b", says(&ready("b")));

@@ -3,6 +3,7 @@
 use crate::crowd::{Behaviour, Crowd};
 use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -32,6 +33,15 @@ impl Said {
     pub(crate) fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// Asserts the exit code, and that these texts are in the output.
+    #[track_caller]
+    pub(crate) fn has(&self, code: i32, texts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        for text in texts {
+            assert!(self.out.contains(text) || self.err.contains(text), "no {text:?} in {self:#?}");
+        }
     }
 
     /// Returns the table's row for a node, with single spaces between its cells.
@@ -73,16 +83,11 @@ impl Lab {
         let mut command = program();
         // kubectl keeps its discovery cache there.
         command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
-        let (words, flags): (Vec<&str>, Vec<&str>) = match args.first() {
-            Some(&word @ ("wait" | "drain" | "uncordon" | "check")) => (vec![word], args[1..].to_vec()),
-            _ => (Vec::new(), args.to_vec()),
-        };
-        command.args(words).arg(format!("--port={}", self.crowd.port()));
+        command.args(args).arg(format!("--port={}", self.crowd.port()));
         // On a slow machine two seconds are too short.
-        if !flags.iter().any(|flag| flag.starts_with("--agent-timeout")) {
+        if !args.iter().any(|flag| flag.starts_with("--agent-timeout")) {
             command.arg("--agent-timeout=5s");
         }
-        command.args(flags);
         command
     }
 
@@ -116,7 +121,7 @@ pub(crate) fn program() -> Command {
 }
 
 /// Adds a node at this address, with an agent's pod.
-pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
+pub(crate) fn add_node(sim: &Sim, node: &str, address: IpAddr) {
     sim.add_node(node);
     let mut object = sim.node(node).unwrap();
     object["metadata"]["uid"] = json!(uid(node));
@@ -126,18 +131,18 @@ pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
             {"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address.to_string()},
         ]);
     });
-    add_agent_pod(sim, node, address);
+    add_pod_of(sim, "nodegate", node, address);
 }
 
-pub(crate) fn add_agent_pod(sim: &Sim, node: &str, address: std::net::IpAddr) {
+/// Adds a pod of this app of the manifests.
+pub(crate) fn add_pod_of(sim: &Sim, app: &str, node: &str, address: IpAddr) {
     let pod = json!({
         "kind": "Pod", "apiVersion": "v1",
         "metadata": {
-            "name": format!("nodegate-{node}"), "namespace": NAMESPACE,
-            "labels": {"app.kubernetes.io/name": "nodegate", "app.kubernetes.io/component": "agent"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodegate", "uid": "u", "controller": true}],
+            "name": format!("{app}-{node}"), "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": app},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": app, "uid": "u", "controller": true}],
         },
-        "spec": {"nodeName": node, "containers": [{"name": "nodegate", "image": "i"}]},
+        "spec": {"nodeName": node, "containers": [{"name": app, "image": "i"}]},
         "status": {"phase": "Running", "podIP": address.to_string()},
     });
     sim.apply(pod).unwrap();
@@ -170,14 +175,25 @@ pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: 
     })
 }
 
+/// Returns the answer of an agent whose only client is a balancer with the default monitor of its vendor.
+pub(crate) fn unseeing(node: &str) -> Value {
+    let mut status = ready(node);
+    let mut monitor = prober("10.0.0.7", "ready", 9, None);
+    (monitor["question"], monitor["drainable"]) = (json!("GET /"), json!(false));
+    status["probers"] = json!([monitor]);
+    let drain = &mut status["drain"];
+    drain["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
+    (drain["not_known"], drain["not_known_code"]) =
+        (json!("no balancer probes this agent regularly"), json!("no_probers"));
+    status
+}
+
 /// Returns the answer of an agent on a node that has been out for some seconds.
 pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Value {
     let mut status = ready(node);
-    status["verdict"] = json!(verdict);
-    status["reason"] = json!(reason);
-    status["checks"][0]["passed"] = json!(false);
-    status["checks"][0]["verdict"] = json!(verdict);
-    status["checks"][0]["reason"] = json!(reason);
+    (status["verdict"], status["reason"]) = (json!(verdict), json!(reason));
+    let check = &mut status["checks"][0];
+    (check["passed"], check["verdict"], check["reason"]) = (json!(false), json!(verdict), json!(reason));
     status["flips"] = json!([{"at_unix_ms": 1, "age_ms": seconds * 1000, "from": "ready", "to": verdict, "reason": reason}]);
     status["probers"] = json!([prober("10.0.0.5", verdict, 8, Some(true))]);
     status["drain"]["since_ms"] = json!(seconds * 1000);

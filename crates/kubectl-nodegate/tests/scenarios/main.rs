@@ -24,7 +24,5 @@ mod kubeconfigs;
 mod kubectl_flags;
 mod lab;
 mod plugin;
-mod real_agents;
-mod thousand;
 mod two_clusters;
 mod wait;
