@@ -3,13 +3,13 @@
 #![no_main]
 
 use bytes::Bytes;
-use nodegate_fuzz::{run, selector};
+use nodegate_fuzz::run;
 use nodegate_node_watch::fuzzing;
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((size, body)) = selector(data) else { return };
-    let size = usize::from(size) + 1;
+    let Some((size, body)) = data.split_first() else { return };
+    let size = usize::from(*size) + 1;
     let chunks: Vec<&[u8]> = body.chunks(size).collect();
     let whole = fuzzing::scan(&chunks);
     assert_eq!(whole, fuzzing::scan(&[body]), "the chunks make no difference");

@@ -1,7 +1,6 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
 use crate::bounds::{ANSWERED_WITHIN, LATE};
-use crate::connection::Refusals;
 use crate::fault::{SimulatedFault, StopsProof};
 use crate::network::{Address, Network};
 use crate::plan::Planned;
@@ -10,7 +9,7 @@ use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
 use nodegate_kube_follow::node_facts;
-use nodegate_kube_sim::{ApiServer, Backup, Effect, FaultId, FaultScope, Rule, Sim, make_node};
+use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim, make_node};
 use nodegate_readiness::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -47,11 +46,11 @@ pub(crate) struct SimulatedCluster {
     pub(crate) clock_was_set_back: bool,
 }
 
-/// An active fault, with its servers and the switches in kube-sim.
+/// An active fault, with its servers and the switch in kube-sim.
 struct Active {
     planned: Planned,
     servers: Vec<usize>,
-    switches: Vec<FaultId>,
+    switch: Option<FaultId>,
 }
 
 impl SimulatedCluster {
@@ -67,8 +66,8 @@ impl SimulatedCluster {
         }
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let servers = sim.servers();
-        let services = servers.iter().map(ApiServer::service).collect();
-        let network = Network::new(services, world.address, world.fixed_credentials, TOKEN, trace.clone());
+        let network =
+            Network::new(servers.clone(), world.address, world.fixed_credentials, TOKEN, trace.clone());
         let other = make_node(OTHER, 1, 0);
         Self {
             sim,
@@ -159,8 +158,8 @@ impl SimulatedCluster {
     pub(crate) fn begin(&mut self, planned: &Planned, random: &mut Rng) {
         let servers = self.targets(planned, random);
         note!(self.trace, "FAULT {} begins, servers {servers:?}, force {:.2}", planned.fault, planned.force);
-        let switches = switches(planned, &servers).into_iter().map(|fault| self.sim.faults().add(fault));
-        let active = Active { planned: planned.clone(), switches: switches.collect(), servers };
+        let switch = switched(planned, &servers).map(|fault| self.sim.faults().add(fault));
+        let active = Active { planned: planned.clone(), switch, servers };
         self.strike(&active);
         if !planned.fault.is_a_moment() {
             self.active.push(active);
@@ -226,7 +225,9 @@ impl SimulatedCluster {
             SimulatedFault::Killed
             | SimulatedFault::Frozen
             | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents => {
+            | SimulatedFault::LateEvents
+            | SimulatedFault::LateAnswers
+            | SimulatedFault::NoBookmarks => {
                 self.reach(active, true);
             }
             SimulatedFault::HalfOpen => self.network.half_open(),
@@ -260,9 +261,6 @@ impl SimulatedCluster {
             SimulatedFault::WatchesClosed => self.sim.close_watches(None),
             SimulatedFault::Rewound => self.restore(force),
             SimulatedFault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
-            SimulatedFault::Refusals => self.network.refuse(refusals(force, &active.servers)),
-            SimulatedFault::LateAnswers => self.network.delay_answers(active.planned.answers_late()),
-            SimulatedFault::NoBookmarks => self.network.no_bookmarks(true),
             SimulatedFault::StreamLost => self.network.lose_streams(active.planned.loses()),
             _ => {}
         }
@@ -275,14 +273,14 @@ impl SimulatedCluster {
         };
         let active = self.active.remove(index);
         note!(self.trace, "FAULT {} ends", planned.fault);
-        for switch in &active.switches {
-            self.sim.faults().remove(*switch);
-        }
+        active.switch.map(|switch| self.sim.faults().remove(switch));
         match planned.fault {
             SimulatedFault::Killed
             | SimulatedFault::Frozen
             | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents => {
+            | SimulatedFault::LateEvents
+            | SimulatedFault::LateAnswers
+            | SimulatedFault::NoBookmarks => {
                 if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
                     self.sim.compact(true);
                 }
@@ -290,9 +288,6 @@ impl SimulatedCluster {
             }
             SimulatedFault::Rewound => self.start_servers_again(),
             SimulatedFault::Unauthorized => self.network.give_token(&self.token),
-            SimulatedFault::Refusals => self.network.refuse(Refusals::default()),
-            SimulatedFault::LateAnswers => self.network.delay_answers(Duration::ZERO),
-            SimulatedFault::NoBookmarks => self.network.no_bookmarks(false),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Other active faults may cut the servers off as well.
@@ -322,21 +317,23 @@ impl SimulatedCluster {
     }
 
     fn reach(&self, active: &Active, on: bool) {
-        let force = active.planned.force;
-        let late = if on { LATE.mul_f64(0.1 + 0.9 * force) } else { Duration::ZERO };
+        let planned = &active.planned;
+        let late = |delay: Duration| if on { delay } else { Duration::ZERO };
         for server in &active.servers {
-            self.network.change(*server, |faults| match active.planned.fault {
+            self.network.change(*server, |faults| match planned.fault {
                 SimulatedFault::Killed => faults.killed = on,
                 SimulatedFault::Frozen => faults.frozen = on,
                 SimulatedFault::Unreachable => faults.unreachable = on,
-                _ => faults.late = late,
+                SimulatedFault::LateAnswers => faults.answers_late = late(planned.answers_late()),
+                SimulatedFault::NoBookmarks => faults.no_bookmarks = on,
+                _ => faults.late = late(LATE.mul_f64(0.1 + 0.9 * planned.force)),
             });
         }
     }
 }
 
-/// Returns the fault switches of kube-sim for a fault.
-fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Fault> {
+/// Returns the fault of kube-sim for a fault, if it has one.
+fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
     let all = || FaultScope::all().servers(servers);
     let nodes = || all().resources(&["nodes"]);
     let force = planned.force;
@@ -363,9 +360,10 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
         SimulatedFault::Hanging => Effect::Hang.on(all()).probability(some),
         SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
         SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
-        _ => return Vec::new(),
+        SimulatedFault::Refusals => refusals(force, nodes()),
+        _ => return None,
     };
-    vec![one]
+    Some(one)
 }
 
 /// Sets the clock forward or back, by seconds or by an hour. Returns true for forward.
@@ -377,12 +375,13 @@ fn step_the_clock(force: f64) -> bool {
     forward
 }
 
-/// Returns the refusals of consistency checks for this force: a few, or all.
-fn refusals(force: f64, servers: &[usize]) -> Refusals {
+/// Returns the refusals of consistency checks for this force: of a few checks, or of all.
+fn refusals(force: f64, scope: FaultScope) -> Fault {
     let step = (force * 48.0) as u32;
-    let code = if step.is_multiple_of(2) { 429 } else { 503 };
-    let times = [1, 2, 3, 1000][(step / 2 % 4) as usize];
-    Refusals { servers: servers.to_vec(), times, code, retry_after: step / 8 }
+    let (times, retry_after) = ([1, 2, 3, 1000][(step / 2 % 4) as usize], step / 8);
+    // An API server sends no 429 without `Retry-After`.
+    let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
+    Effect::Status { code, retry_after }.on(scope.verbs(&["get"])).times(times)
 }
 
 /// Returns the Service's `EndpointSlice` with this number of endpoints on the node.

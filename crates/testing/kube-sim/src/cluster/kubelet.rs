@@ -1,11 +1,10 @@
 //! Simulated kubelets, which renew Leases and post heartbeats.
 
 use crate::cluster::node;
-use crate::store::object::{Key, as_map, child_mut, uuid};
+use crate::store::object::{Key, as_map, child_mut, now, now_micro, uuid};
 use crate::store::resource::{by_plural, nodes};
-use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
-use crate::writes::managers;
+use crate::writes::record_manager;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +86,7 @@ fn renew(store: &Store, name: &str) {
             |old| old.value.clone(),
         );
         child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(now_micro()));
-        managers::record(old.map(|old| &old.value), &mut lease, "kubelet", "");
+        record_manager(old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
     });
 }

@@ -1,10 +1,10 @@
 //! The node lifecycle controller: `NoSchedule` taints follow conditions and `spec.unschedulable`.
 
 use crate::cluster::node::{condition, edit};
-use crate::store::object::child_mut;
+use crate::store::object::{child_mut, now};
 use crate::store::resource::nodes;
 use crate::store::selector::Selector;
-use crate::store::{Feed, Start, Store};
+use crate::store::{Feed, Store};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Follows all nodes for as long as the store lives.
 pub(crate) async fn run(store: Arc<Store>) {
     loop {
-        let Ok(mut nodes) = store.watch(nodes(), None, &Selector::default(), Start::Everything) else {
+        let Ok(mut nodes) = store.watch(nodes(), &Selector::default(), None) else {
             return;
         };
         let mut dirty: BTreeSet<String> = nodes.initial.iter().map(|n| n.key.name.clone()).collect();
@@ -70,8 +70,7 @@ fn set_taints(node: &mut Value) {
     taints.retain(|taint| ours(taint).is_none_or(|key| wanted.contains(&key.as_str())));
     for key in wanted {
         if !taints.iter().any(|taint| ours(taint).as_deref() == Some(key)) {
-            let now = crate::store::time::now();
-            taints.push(json!({"key": key, "effect": "NoSchedule", "timeAdded": now}));
+            taints.push(json!({"key": key, "effect": "NoSchedule", "timeAdded": now()}));
         }
     }
     if taints.is_empty() {
