@@ -1,7 +1,6 @@
 //! The setup of a simulator.
 
 use crate::api::auth::Tokens;
-use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node_controller;
 use crate::faults::health::Distribution;
 use crate::net::Net;
@@ -12,10 +11,11 @@ use crate::store::Store;
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 const NODE_BYTES: usize = 4_000;
 
@@ -83,7 +83,7 @@ setters! {
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
     lease_interval(interval: Duration) => lease_interval = interval;
-    /// Sets whether taints follow cordons and conditions (default on).
+    /// Sets whether a taint follows a cordon (default on).
     lifecycle(on: bool) => lifecycle = on;
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
@@ -145,22 +145,19 @@ impl Builder {
     fn assemble(self, first: ApiServer, others: Vec<ApiServer>) -> Sim {
         let store = first.api.store.clone();
         let servers = [vec![first.clone()], others].concat();
-        let kubelets = Arc::new(Kubelets::new(self.lease_interval));
-        let any = servers.clone();
-        let is_up = move || any.iter().any(|server| server.is_up());
-        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
+        let mut tasks = JoinSet::new();
         if self.lifecycle {
-            tasks.push(tokio::spawn(node_controller::run(store)));
+            tasks.spawn(node_controller::run(store));
         }
         let sim = Sim {
             inner: Arc::new(Inner {
                 first,
                 servers,
-                kubelets,
                 node_bytes: self.node_bytes,
-                with_kubelets: self.kubelets,
+                lease_interval: self.kubelets.then_some(self.lease_interval),
                 made: AtomicUsize::new(2),
-                tasks: tasks.iter().map(JoinHandle::abort_handle).collect(),
+                runtime: Handle::current(),
+                tasks: Mutex::new(tasks),
             }),
         };
         for object in initial_objects() {

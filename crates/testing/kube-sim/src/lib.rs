@@ -5,6 +5,10 @@
 //!
 //! The simulator also works without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`]
 //! and runs under paused time.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "fields of JSON objects, which are all that is indexed, are added if missing"
+)]
 
 mod api;
 mod builder;

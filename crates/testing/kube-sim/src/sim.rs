@@ -1,7 +1,6 @@
 //! The simulator's interface for tests.
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
-use crate::cluster::kubelet::Kubelets;
 use crate::counters::Counters;
 use crate::faults::etcd::Lost;
 use crate::faults::requests::Faults;
@@ -20,25 +19,27 @@ use serde_json::{Value, json};
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use tokio::task::AbortHandle;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 pub(crate) struct Inner {
     pub(crate) first: ApiServer,
     /// All servers, the first one first.
     pub(crate) servers: Vec<ApiServer>,
-    pub(crate) kubelets: Arc<Kubelets>,
     pub(crate) node_bytes: usize,
-    pub(crate) with_kubelets: bool,
+    /// The interval of Lease renewals, if nodes have kubelets.
+    pub(crate) lease_interval: Option<Duration>,
     /// The number of nodes so far, which makes their addresses unique.
     pub(crate) made: AtomicUsize,
-    pub(crate) tasks: Vec<AbortHandle>,
+    pub(crate) runtime: Handle,
+    pub(crate) tasks: Mutex<JoinSet<()>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
         self.servers.iter().for_each(|server| drop(server.net.stop()));
     }
 }

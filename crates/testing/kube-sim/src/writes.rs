@@ -99,8 +99,9 @@ fn merge(target: &mut Value, patch: &Value) {
             Value::Array(changes) if key == "webhooks" => {
                 let items = target.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
                 for item in items {
-                    let same = changes.iter().find(|change| change["name"] == item["name"]);
-                    same.into_iter().for_each(|change| merge(item, change));
+                    if let Some(change) = changes.iter().find(|change| change["name"] == item["name"]) {
+                        merge(item, change);
+                    }
                 }
             }
             _ => drop(target.insert(key.clone(), change.clone())),

@@ -26,8 +26,8 @@ impl RunningWorld {
             _ => Effect::LoseEvents { bookmarks: false },
         };
         note!(self.trace, "HOUR WITHOUT WATCHES: {effect:?}");
-        self.cluster.sim().close_watches(None);
-        self.cluster.sim().faults().add(effect.on(FaultScope::all().verbs(&["watch"])));
+        self.cluster.sim.close_watches(None);
+        self.cluster.sim.faults().add(effect.on(FaultScope::all().verbs(&["watch"])));
         self.bounds = FaultBounds { unseen: NODES_LOST + GRACE, ..FaultBounds::FAIR };
         self.pass(NODES_LOST).await?;
         let stale_after = nodegate_readiness::Policy::default().stale_after;

@@ -9,7 +9,7 @@ use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
 use nodegate_kube_follow::node_facts;
-use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim, make_node};
+use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim};
 use nodegate_readiness::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,12 +27,11 @@ const WRITTEN_SINCE_COPY: u64 = 150;
 
 /// A cluster with its network and its active faults.
 pub(crate) struct SimulatedCluster {
-    sim: Sim,
+    pub(crate) sim: Sim,
     servers: Vec<ApiServer>,
     pub(crate) network: Network,
     active: Vec<Active>,
     token: String,
-    other: Value,
     service: bool,
     /// The number of the Service's endpoints on the node.
     pub(crate) endpoints: u64,
@@ -68,14 +67,12 @@ impl SimulatedCluster {
         let servers = sim.servers();
         let network =
             Network::new(servers.clone(), world.address, world.fixed_credentials, TOKEN, trace.clone());
-        let other = make_node(OTHER, 1, 0);
         Self {
             sim,
             servers,
             network,
             active: Vec::new(),
             token: TOKEN.to_owned(),
-            other,
             service: world.service,
             endpoints: 0,
             backup: None,
@@ -83,10 +80,6 @@ impl SimulatedCluster {
             kubelet_is_cut_off: false,
             clock_was_set_back: false,
         }
-    }
-
-    pub(crate) fn sim(&self) -> &Sim {
-        &self.sim
     }
 
     /// Returns the Node as etcd has it.
@@ -106,9 +99,10 @@ impl SimulatedCluster {
         }
     }
 
-    fn write_elsewhere(&mut self, number: u64) {
-        self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
-        let _ = self.sim.apply(self.other.clone());
+    fn write_elsewhere(&self, number: u64) {
+        self.sim.edit_node(OTHER, "other", |node| {
+            node["metadata"]["annotations"] = json!({"number": number.to_string()});
+        });
     }
 
     /// Returns true if the kubelet renews its Lease: it is alive, reaches the API servers, and has a Node.
@@ -146,7 +140,7 @@ impl SimulatedCluster {
         self.write_a_lot();
     }
 
-    fn write_a_lot(&mut self) {
+    fn write_a_lot(&self) {
         (0..WRITTEN_SINCE_COPY).for_each(|number| self.write_elsewhere(number));
     }
 
@@ -222,14 +216,7 @@ impl SimulatedCluster {
                     self.network.reset();
                 }
             }
-            SimulatedFault::Killed
-            | SimulatedFault::Frozen
-            | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents
-            | SimulatedFault::LateAnswers
-            | SimulatedFault::NoBookmarks => {
-                self.reach(active, true);
-            }
+            _ if is_of_the_path(fault) => self.reach(active, true),
             SimulatedFault::HalfOpen => self.network.half_open(),
             SimulatedFault::Reset => self.network.reset(),
             SimulatedFault::GoAway => {
@@ -275,12 +262,7 @@ impl SimulatedCluster {
         note!(self.trace, "FAULT {} ends", planned.fault);
         active.switch.map(|switch| self.sim.faults().remove(switch));
         match planned.fault {
-            SimulatedFault::Killed
-            | SimulatedFault::Frozen
-            | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents
-            | SimulatedFault::LateAnswers
-            | SimulatedFault::NoBookmarks => {
+            fault if is_of_the_path(fault) => {
                 if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
                     self.sim.compact(true);
                 }
@@ -330,6 +312,19 @@ impl SimulatedCluster {
             });
         }
     }
+}
+
+/// Returns true for a fault of a server's process or of the path to it.
+fn is_of_the_path(fault: SimulatedFault) -> bool {
+    matches!(
+        fault,
+        SimulatedFault::Killed
+            | SimulatedFault::Frozen
+            | SimulatedFault::Unreachable
+            | SimulatedFault::LateEvents
+            | SimulatedFault::LateAnswers
+            | SimulatedFault::NoBookmarks
+    )
 }
 
 /// Returns the fault of kube-sim for a fault, if it has one.

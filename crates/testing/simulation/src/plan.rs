@@ -149,8 +149,8 @@ impl Planned {
 }
 
 /// Draws a number of the range.
-fn drawn(random: &mut Rng, range: Range<f64>) -> f64 {
-    range.start + (range.end - range.start) * random.f64()
+fn drawn(random: &mut Rng, Range { start, end }: Range<f64>) -> f64 {
+    start + (end - start) * random.f64()
 }
 
 /// Draws a time in whole milliseconds, the resolution of tokio's timers.

@@ -196,7 +196,7 @@ impl RunningWorld {
     /// Performs an event. Returns the number of the Node's new state.
     pub(crate) fn perform(&mut self, event: &Event) -> usize {
         note!(self.trace, "event: {event:?}");
-        event.perform(self.cluster.sim());
+        event.perform(&self.cluster.sim);
         self.oracle.changed(&self.cluster.node())
     }
 

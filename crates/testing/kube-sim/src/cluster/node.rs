@@ -114,9 +114,3 @@ pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: 
         None => conditions.push(fresh),
     }
 }
-
-pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = node.pointer("/status/conditions")?.as_array()?;
-    let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
-    found.get("status")?.as_str()
-}
