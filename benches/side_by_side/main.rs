@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Measures nodegate beside nginx, and prints a table and a line for each budget.
 ///
 /// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a
-/// failure: on a shared machine a single run may miss one by noise. --strict makes it one.
+/// failure: on a shared machine a single run may miss one by noise.
 #[derive(Debug, Parser)]
 struct Args {
     /// Takes a minute instead of ten; good for a look, not for a verdict.
@@ -32,17 +32,9 @@ struct Args {
     #[arg(long, hide = true)]
     smoke: bool,
 
-    /// Ends with 2 if a budget is missed.
-    #[arg(long)]
-    strict: bool,
-
     /// The agent to measure.
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
-
-    /// The directory of the file with the results.
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
-    out: PathBuf,
 }
 
 /// The reason why a measurement failed, as text for people only.
@@ -77,10 +69,8 @@ impl Plan {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match compare(&args) {
-        Ok(passed) if passed || !args.strict => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(2),
+    match compare(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("side-by-side: {error}");
             ExitCode::FAILURE
@@ -88,20 +78,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures everything, prints the results, and writes them into a file. Returns true if all budgets were met.
-fn compare(args: &Args) -> Result<bool, Failure> {
+/// Measures everything, and prints the results.
+fn compare(args: &Args) -> Result<(), Failure> {
     let nodegate =
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
     peer::pin();
     let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
-    let results = Results::measure(&cluster, &nodegate, &Plan::of(args))?;
-    let budgets = results.budgets();
-    let lines: Vec<_> = budgets.iter().map(|budget| format!("{budget}\n")).collect();
-    let text = format!("{results}\n```\n{}```\n", lines.concat());
-    println!("{text}");
-    let file = args.out.join("side_by_side.md");
-    std::fs::create_dir_all(&args.out)?;
-    std::fs::write(&file, text)?;
-    eprintln!("also in {}", file.display());
-    Ok(budgets.iter().all(results::Budget::is_met))
+    println!("{}", Results::measure(&cluster, &nodegate, &Plan::of(args))?);
+    Ok(())
 }

@@ -38,15 +38,6 @@ struct Cell {
     latencies: Vec<f64>,
 }
 
-/// One promise with the measured value.
-pub(crate) struct Budget {
-    what: String,
-    measured: f64,
-    /// The largest value that meets the budget.
-    bar: f64,
-    unit: &'static str,
-}
-
 impl Results {
     /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
     /// another of its kind for its whole life, depending on the place of its memory. The server that begins
@@ -84,11 +75,12 @@ impl Results {
         Ok(Self { cells, flips, wakeups_per_second, idle, warm, after, binary_megabytes })
     }
 
-    /// Compares all budgets with this run.
-    pub(crate) fn budgets(&self) -> Vec<Budget> {
+    /// Compares all budgets with this run, each in a line.
+    fn budgets(&self) -> Vec<String> {
         let mut budgets = Vec::new();
-        let mut at_most = |bar: f64, unit, what: String, measured| {
-            budgets.push(Budget { what, measured, bar, unit });
+        let mut at_most = |bar: f64, unit: &str, what: String, measured: f64| {
+            let word = if measured <= bar { "PASS" } else { "MISS" };
+            budgets.push(format!("{word}  {what}: {measured:.2} {unit} (at most {bar} {unit})"));
         };
         for (load, [ours, nginx]) in Load::ALL.into_iter().zip(&self.cells) {
             // One client on new connections is what balancers are like.
@@ -144,21 +136,7 @@ impl fmt::Display for Results {
             let count = times.len();
             writeln!(f, "Cordon to the {what}: p50 {p50:.2} ms, p99 {p99:.2} ms of {count}.")?;
         }
-        Ok(())
-    }
-}
-
-impl Budget {
-    pub(crate) fn is_met(&self) -> bool {
-        self.measured <= self.bar
-    }
-}
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.is_met() { "PASS" } else { "MISS" };
-        let Self { what, measured, bar, unit } = self;
-        write!(f, "{word}  {what}: {measured:.2} {unit} (at most {bar} {unit})")
+        writeln!(f, "\n```\n{}\n```", self.budgets().join("\n"))
     }
 }
 

@@ -46,10 +46,4 @@ impl Cluster {
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
-
-    /// Ends the cluster and removes its files.
-    pub(crate) async fn stop(self) -> std::io::Result<()> {
-        self.sim.shutdown().await;
-        self.dir.close()
-    }
 }

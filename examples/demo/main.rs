@@ -23,7 +23,6 @@ use crate::tour::Tour;
 use clap::Parser;
 use std::error::Error;
 use std::process::ExitCode;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -87,7 +86,7 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let network = Network::parse(&args.network, args.ingress_port);
     let network = network.ok_or("--network takes three numbers, the first of them 127")?;
-    let ingresses = network.listen()?;
+    network.check_free()?;
     let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed());
     let (screen, mut processes, mut tasks) = (Screen::new(), Processes::default(), JoinSet::new());
     let cluster = Cluster::start(&network.nodes(), args.tour).await?;
@@ -95,9 +94,7 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     guide::show(&screen, &cluster, network, args.tour, with_haproxy);
     // Not among the tasks: they serve until the requests are counted.
     tokio::spawn(pods.clone().keep(cluster.sim.clone()));
-    for (node, listener) in ingresses {
-        tokio::spawn(pods.clone().ingress(node.name, TcpListener::from_std(listener)?));
-    }
+    network.nodes().into_iter().for_each(|node| pods.ingress(node));
     network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
     let agents = network.nodes().map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
     let tally = if with_haproxy {
@@ -126,7 +123,6 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let none_lost = tally.is_none_or(|tally| balancer::sum_up(tally, &screen));
     screen.line("stopping the agents and the API server");
     processes.stop().await;
-    cluster.stop().await?;
     Ok(match ended {
         Some(Ok(true)) if none_lost => ExitCode::SUCCESS,
         None if !args.tour => ExitCode::SUCCESS,

@@ -2,13 +2,15 @@
 
 use nodegate_testbed::programs;
 use rustix::process::{Pid, Signal, kill_process};
+use std::future::pending;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::{Child, Command};
-use tokio::time::{sleep, timeout};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// The names of the nodes with the last numbers of their addresses.
 const NODES: [(&str, u8); 3] = [("worker-1", 11), ("worker-2", 12), ("worker-3", 13)];
@@ -59,25 +61,20 @@ impl Network {
         [8, 9].map(|last| self.address(last, 8080))
     }
 
-    /// Returns the listeners of the ingresses. Another program at an address of the demo is an error. An agent can't
-    /// detect that: it shares its port, so that a new agent can take over from an old one without a gap.
-    pub(crate) fn listen(self) -> Result<Vec<(DemoNode, TcpListener)>, String> {
-        let bind = |node: DemoNode, address: SocketAddr| {
-            TcpListener::bind(address).map_err(|reason| {
-                format!(
-                    "{address} of {} is not free ({reason}): is another demo or nodegate running?",
-                    node.name
-                )
-            })
-        };
-        let nodes = self.nodes().into_iter().map(|node| {
-            bind(node, node.agent)?;
-            bind(node, node.agent_check)?;
-            let ingress = bind(node, node.ingress)?;
-            ingress.set_nonblocking(true).map_err(|error| error.to_string())?;
-            Ok((node, ingress))
-        });
-        nodes.collect()
+    /// Returns an error if another program is at an address of the demo. An agent can't detect that: it shares its port,
+    /// so that a new agent can take over from an old one without a gap.
+    pub(crate) fn check_free(self) -> Result<(), String> {
+        for node in self.nodes() {
+            for address in [node.agent, node.agent_check, node.ingress] {
+                TcpListener::bind(address).map_err(|reason| {
+                    let name = node.name;
+                    format!(
+                        "{address} of {name} is not free ({reason}): is another demo or nodegate running?"
+                    )
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts the real agent of each node. The balancers are named as probers, because the demo itself probes, too.
@@ -104,44 +101,45 @@ const LOG_LINES: usize = 10;
 /// The time limit for a program's end. An agent gives requests in flight 5 s; one that takes longer hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(7);
 
-/// The running programs, each with its name and its log. Drop kills them.
+/// The running programs. Drop kills them.
 #[derive(Default)]
-pub(crate) struct Processes(Vec<(String, Child, PathBuf)>);
+pub(crate) struct Processes {
+    pids: Vec<Pid>,
+    /// Each of them ends with its program, and returns the program's last words.
+    ends: JoinSet<String>,
+}
 
 impl Processes {
     pub(crate) fn start(&mut self, name: String, command: &mut Command, log: &Path) -> io::Result<()> {
         // The terminal's Ctrl-C is for the demo, which then ends the programs in order.
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
-        let child = command.stderr(std::fs::File::create(log)?).spawn()?;
-        self.0.push((name, child, log.to_owned()));
+        let mut child = command.stderr(std::fs::File::create(log)?).spawn()?;
+        self.pids.extend(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)));
+        let log = log.to_owned();
+        self.ends.spawn(async move {
+            let status =
+                child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
+            format!("{name} died: {status}; the end of its log:\n  {last}")
+        });
         Ok(())
     }
 
     /// Waits for a program that ends by itself. Returns its last words.
     pub(crate) async fn death(&mut self) -> String {
-        loop {
-            for (name, child, log) in &mut self.0 {
-                if let Ok(Some(status)) = child.try_wait() {
-                    let log = std::fs::read_to_string(log).unwrap_or_default();
-                    let end = log.trim_end().rsplitn(LOG_LINES, '\n').collect::<Vec<_>>();
-                    let end = end.into_iter().rev().collect::<Vec<_>>().join("\n  ");
-                    return format!("{name} died: {status}; the end of its log:\n  {end}");
-                }
-            }
-            sleep(Duration::from_millis(50)).await;
+        match self.ends.join_next().await {
+            Some(Ok(last_words)) => last_words,
+            _ => pending().await,
         }
     }
 
     /// Ends all programs and waits until they are gone.
-    pub(crate) async fn stop(mut self) {
-        for (_, child, _) in &self.0 {
-            let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+    pub(crate) async fn stop(self) {
+        for pid in self.pids {
+            let _ = kill_process(pid, Signal::TERM);
         }
-        for (_, child, _) in &mut self.0 {
-            if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
-        }
+        let _ = timeout(STOP_PATIENCE, self.ends.join_all()).await;
     }
 }

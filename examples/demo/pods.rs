@@ -3,16 +3,18 @@
 // The ingress of each node hands each request to a pod of its own node, as with `externalTrafficPolicy: Local`. The pod
 // answers with the name of its node, and ends after its last answer.
 
+use crate::node::DemoNode;
 use crate::screen::Screen;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::pods::{RunningPod, keep};
+use nodegate_testbed::stub::StubServer;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// The path of a large file, which has a random number of parts, with pauses between them.
 pub(crate) const LARGE: &str = "/large";
@@ -63,39 +65,32 @@ impl Pods {
         self.screen.pod(&node, &format!("pod {name} has ended"));
     }
 
-    /// Accepts the requests of a node, and gives each to the pod there with the fewest requests.
-    pub(crate) async fn ingress(self, node: &'static str, listener: TcpListener) {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            let here = self
-                .lock()
-                .values()
-                .filter(|on| &***on == node)
-                .min_by_key(|on| Arc::strong_count(on))
-                .cloned();
-            // Without a pod, it closes the connection. An error of a client's connection is of no interest.
-            let Some(pod) = here else { continue };
-            tokio::spawn(async move { drop(answer(pod, stream).await) });
-        }
+    /// Serves the requests of a node, each by the pod there with the fewest requests.
+    pub(crate) fn ingress(&self, node: DemoNode) {
+        let pods = self.clone();
+        StubServer::start_at(node.ingress, move |request, stream| {
+            let serving = pods.lock();
+            let here =
+                serving.values().filter(|on| &***on == node.name).min_by_key(|on| Arc::strong_count(on));
+            let here = here.cloned();
+            drop(serving);
+            // A balancer's own check connects and sends nothing. Without a pod, the connection is closed, too.
+            if let Some(pod) = here.filter(|_| !request.is_empty()) {
+                // An error of a client's connection is of no interest.
+                let _ = answer(&pod, request, stream);
+            }
+        });
     }
 }
 
 /// Answers with the node's name. For a large file, dots come first, one after the other.
-async fn answer(node: Serving, mut stream: TcpStream) -> io::Result<()> {
-    let mut request = [0; 1024];
-    // A balancer's own check connects and sends nothing.
-    let read = timeout(Duration::from_secs(5), stream.read(&mut request)).await??;
-    if read == 0 {
-        return Ok(());
-    }
-    let large = request.starts_with(format!("GET {LARGE} ").as_bytes());
+fn answer(node: &str, request: &str, stream: &mut TcpStream) -> io::Result<()> {
+    let large = request.starts_with(&format!("GET {LARGE} "));
     let parts = if large { fastrand::usize(5..25) } else { 0 };
-    let length = node.len() + parts;
-    stream.write_all(format!("HTTP/1.0 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes()).await?;
+    write!(stream, "HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n", node.len() + parts)?;
     for _ in 0..parts {
-        sleep(Duration::from_millis(200)).await;
-        stream.write_all(b".").await?;
+        thread::sleep(Duration::from_millis(200));
+        stream.write_all(b".")?;
     }
-    stream.write_all(node.as_bytes()).await?;
-    stream.shutdown().await
+    stream.write_all(node.as_bytes())
 }

@@ -1,12 +1,12 @@
 //! Answers of a container runtime: any frame.
 #![no_main]
 
-use nodegate_fuzz::{check_outcome, selector};
+use nodegate_fuzz::check_outcome;
 use nodegate_local_checks::fuzzing::runtime_frame;
 use nodegate_readiness::{Outcome, Verdict};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((which, bytes)) = selector(data) else { return };
+    let Some((which, bytes)) = data.split_first() else { return };
     let outcome = match which % 2 {
         0 => runtime_frame(bytes),
         _ => {

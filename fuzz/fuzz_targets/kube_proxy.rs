@@ -1,18 +1,18 @@
 //! kube-proxy's answers: its JSON with any status.
 #![no_main]
 
-use nodegate_fuzz::{check_outcome, selector};
+use nodegate_fuzz::check_outcome;
 use nodegate_local_checks::fuzzing::kube_proxy_answer;
 use nodegate_readiness::{Outcome, Verdict};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((which, bytes)) = selector(data) else { return };
+    let Some((which, bytes)) = data.split_first() else { return };
     let status = match which % 3 {
         0 => 200,
         1 => 503,
-        _ => 100 + u16::from(which),
+        _ => 100 + u16::from(*which),
     };
     let Some(outcome) = kube_proxy_answer(status, bytes) else { return };
     let again = kube_proxy_answer(status, bytes);

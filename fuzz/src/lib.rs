@@ -113,11 +113,6 @@ pub fn check_outcome(outcome: &Outcome) {
     assert!(!text.contains(char::is_control), "{reason:?}");
 }
 
-/// Splits off the first byte.
-pub fn selector(data: &[u8]) -> Option<(u8, &[u8])> {
-    data.split_first().map(|(first, rest)| (*first, rest))
-}
-
 /// Runs a future on a runtime that is created once.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() });

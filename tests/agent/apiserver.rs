@@ -21,7 +21,7 @@ fn agent(cluster: &Cluster, args: &[&str]) -> Agent {
 }
 
 /// Answers this user with a status.
-fn refused(user: &str, code: u16) -> Fault {
+fn refused(user: &'static str, code: u16) -> Fault {
     Effect::Status { code, retry_after: 0 }.on(FaultScope::all().users(&[user]))
 }
 

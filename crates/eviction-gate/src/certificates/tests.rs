@@ -42,7 +42,7 @@ impl Lab {
         ] {
             sim.apply(object).unwrap();
         }
-        let service = sim.service();
+        let service = sim.servers().remove(0);
         let open = move || {
             let service = service.clone();
             BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {

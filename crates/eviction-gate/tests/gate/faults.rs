@@ -34,7 +34,7 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     let lab = Lab::new();
     let gate = lab.gate_in("review=20000", &["--max-hold=1h"]);
     lab.sim().cordon(NODE);
-    let gets = |plural: &str| FaultScope::all().resources(&[plural]).verbs(&["get"]);
+    let gets = |plural: &'static str| FaultScope::all().resources(&[plural]).verbs(&["get"]);
     for (number, effect) in [Effect::Forbidden, Effect::Hang, Effect::Status { code: 500, retry_after: 0 }]
         .into_iter()
         .enumerate()

@@ -1,31 +1,21 @@
 //! The setup of a simulator.
 
-use crate::api::server::{Api, Settings};
-use crate::cluster::kubelet::Kubelets;
-use crate::cluster::{base, node_controller};
+use crate::api::auth::Tokens;
+use crate::cluster::node_controller;
 use crate::faults::health::Distribution;
 use crate::net::Net;
-use crate::net::tls::{CertificateError, Tls};
-use crate::server::ApiServer;
+use crate::net::tls::{SetupError, Tls};
+use crate::server::{Api, ApiServer};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
+use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::task::JoinHandle;
-
-/// An error that keeps the simulator from starting.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The port could not be bound.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, #[source] io::Error),
-    /// The certificate could not be made.
-    #[error(transparent)]
-    Tls(#[from] CertificateError),
-}
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 const NODE_BYTES: usize = 4_000;
 
@@ -93,7 +83,7 @@ setters! {
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
     lease_interval(interval: Duration) => lease_interval = interval;
-    /// Sets whether taints follow cordons and conditions (default on).
+    /// Sets whether a taint follows a cordon (default on).
     lifecycle(on: bool) => lifecycle = on;
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
@@ -118,14 +108,12 @@ impl Builder {
 
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
-    pub async fn start(self) -> Result<Sim, StartError> {
+    pub async fn start(self) -> Result<Sim, SetupError> {
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
         let api = self.api();
-        let no_port = |error| StartError::Listen(self.listen, error);
-        let net = Net::start(api.clone(), tls, self.listen).map_err(no_port)?;
+        let net = Net::start(api.clone(), tls, self.listen)?;
         let first = ApiServer { api, net };
-        let others: io::Result<_> = (1..self.servers).map(|number| first.beside(number)).collect();
-        let others = others.map_err(no_port)?;
+        let others = (1..self.servers).map(|number| first.beside(number)).collect::<io::Result<_>>()?;
         Ok(self.assemble(first, others))
     }
 
@@ -141,33 +129,38 @@ impl Builder {
     }
 
     fn api(&self) -> Arc<Api> {
-        let anonymous = self.anonymous.unwrap_or(self.tls);
-        let settings = Settings { anonymous, distribution: self.distribution };
-        Arc::new(Api::new(Arc::new(Store::new()), settings))
+        Arc::new(Api {
+            number: 0,
+            store: Arc::new(Store::new()),
+            tokens: Arc::new(Tokens::new()),
+            faults: Arc::default(),
+            counters: Arc::default(),
+            etcd: Arc::default(),
+            health: Arc::default(),
+            anonymous: self.anonymous.unwrap_or(self.tls),
+            distribution: self.distribution,
+        })
     }
 
     fn assemble(self, first: ApiServer, others: Vec<ApiServer>) -> Sim {
         let store = first.api.store.clone();
         let servers = [vec![first.clone()], others].concat();
-        let kubelets = Arc::new(Kubelets::new(self.lease_interval));
-        let any = servers.clone();
-        let is_up = move || any.iter().any(|server| server.is_up());
-        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
+        let mut tasks = JoinSet::new();
         if self.lifecycle {
-            tasks.push(tokio::spawn(node_controller::run(store)));
+            tasks.spawn(node_controller::run(store));
         }
         let sim = Sim {
             inner: Arc::new(Inner {
                 first,
                 servers,
-                kubelets,
                 node_bytes: self.node_bytes,
-                with_kubelets: self.kubelets,
+                lease_interval: self.kubelets.then_some(self.lease_interval),
                 made: AtomicUsize::new(2),
-                tasks: tasks.iter().map(JoinHandle::abort_handle).collect(),
+                runtime: Handle::current(),
+                tasks: Mutex::new(tasks),
             }),
         };
-        for object in base::objects() {
+        for object in initial_objects() {
             // The objects are well-formed and the store is empty, so this cannot fail.
             let _ = sim.apply(object);
         }
@@ -176,4 +169,21 @@ impl Builder {
         }
         sim
     }
+}
+
+/// Returns the initial content of every cluster.
+fn initial_objects() -> Vec<Value> {
+    let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"].map(|name| {
+        let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
+        json!({"kind": "Namespace", "apiVersion": "v1", "metadata": metadata, "status": {"phase": "Active"}})
+    });
+    let service = json!({
+        "kind": "Service", "apiVersion": "v1", "metadata": {"name": "kubernetes", "namespace": "default"},
+        "spec": {
+            "clusterIP": "10.96.0.1", "type": "ClusterIP",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    namespaces.into_iter().chain([service]).collect()
 }

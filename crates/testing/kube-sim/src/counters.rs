@@ -1,7 +1,6 @@
 //! Counters of requests by client and outcome, of connections, watches and bytes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One kind of request.
@@ -13,17 +12,17 @@ pub struct RequestKind {
     pub resource: String,
     /// The HTTP status code; 0 if the request was cut off before an answer.
     pub code: u16,
-    /// The first word of the `User-Agent`.
-    pub user_agent: String,
     /// The user name; empty if the request was not authenticated.
     pub user: String,
+    /// The number of the API server; 0 is the first.
+    pub server: usize,
 }
 
 /// A snapshot of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The number of requests by kind.
-    pub requests: Vec<(RequestKind, u64)>,
+    pub requests: BTreeMap<RequestKind, u64>,
     /// The number of open connections.
     pub connections: u64,
     /// The most connections open at once since the last reset.
@@ -47,93 +46,80 @@ impl Reading {
 
     /// Returns the number of all requests.
     pub fn total(&self) -> u64 {
-        self.count("", "", 0)
+        self.requests.values().sum()
     }
 }
 
 /// The counters of a simulator.
 #[derive(Debug, Default)]
-pub struct Counters {
-    requests: Mutex<BTreeMap<RequestKind, u64>>,
-    connections: AtomicU64,
-    connections_max: AtomicU64,
-    watches: AtomicU64,
-    bytes: AtomicU64,
-}
+pub struct Counters(Mutex<Reading>);
 
 impl Counters {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<RequestKind, u64>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request when the returned value is dropped. The request counts as unanswered unless the value
-    /// has got a code.
-    pub(crate) fn request(self: &Arc<Self>, kind: RequestKind) -> RequestGuard {
-        RequestGuard { counters: self.clone(), kind }
+    /// Counts a request when the returned value is dropped: as unanswered, unless the value has got a code.
+    pub(crate) fn request(self: &Arc<Self>, kind: RequestKind) -> CountedRequest {
+        CountedRequest { counters: self.clone(), kind }
     }
 
     pub(crate) fn sent(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.lock().bytes_sent += bytes as u64;
     }
 
     /// Counts a watch as open until the returned value is dropped.
     pub(crate) fn watch(self: &Arc<Self>) -> Open {
-        self.watches.fetch_add(1, Ordering::Relaxed);
-        Open { counters: self.clone(), gauge: |counters| &counters.watches }
+        self.open(|reading| &mut reading.watches)
     }
 
     /// Counts a connection as open until the returned value is dropped.
     pub(crate) fn connection(self: &Arc<Self>) -> Open {
-        let now = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        self.connections_max.fetch_max(now, Ordering::Relaxed);
-        Open { counters: self.clone(), gauge: |counters| &counters.connections }
+        self.open(|reading| &mut reading.connections)
+    }
+
+    fn open(self: &Arc<Self>, gauge: Gauge) -> Open {
+        let mut reading = self.lock();
+        *gauge(&mut reading) += 1;
+        reading.connections_max = reading.connections_max.max(reading.connections);
+        Open { counters: self.clone(), gauge }
     }
 
     /// Returns a snapshot of all counters.
     pub fn read(&self) -> Reading {
-        Reading {
-            requests: self.lock().iter().map(|(kind, n)| (kind.clone(), *n)).collect(),
-            connections: self.connections.load(Ordering::Relaxed),
-            connections_max: self.connections_max.load(Ordering::Relaxed),
-            watches: self.watches.load(Ordering::Relaxed),
-            bytes_sent: self.bytes.load(Ordering::Relaxed),
-        }
+        self.lock().clone()
     }
 
     /// Resets the counters to zero. Open connections and watches stay counted.
     pub fn reset(&self) {
-        self.lock().clear();
-        self.bytes.store(0, Ordering::Relaxed);
-        self.connections_max.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut reading = self.lock();
+        let Reading { connections, watches, .. } = *reading;
+        *reading = Reading { connections, connections_max: connections, watches, ..Reading::default() };
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct RequestGuard {
+pub(crate) struct CountedRequest {
     counters: Arc<Counters>,
-    kind: RequestKind,
+    pub(crate) kind: RequestKind,
 }
 
-impl RequestGuard {
-    pub(crate) fn answered(mut self, code: u16) {
-        self.kind.code = code;
-    }
-}
-
-impl Drop for RequestGuard {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
-        *self.counters.lock().entry(std::mem::take(&mut self.kind)).or_default() += 1;
+        *self.counters.lock().requests.entry(std::mem::take(&mut self.kind)).or_default() += 1;
     }
 }
+
+type Gauge = fn(&mut Reading) -> &mut u64;
 
 #[derive(Debug)]
 pub(crate) struct Open {
     counters: Arc<Counters>,
-    gauge: fn(&Counters) -> &AtomicU64,
+    gauge: Gauge,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        (self.gauge)(&self.counters).fetch_sub(1, Ordering::Relaxed);
+        *(self.gauge)(&mut self.counters.lock()) -= 1;
     }
 }

@@ -5,13 +5,16 @@
 //!
 //! The simulator also works without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`]
 //! and runs under paused time.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "fields of JSON objects, which are all that is indexed, are added if missing"
+)]
 
 mod api;
 mod builder;
 mod cluster;
 mod counters;
 mod faults;
-mod kubeconfig;
 mod net;
 mod nodes;
 mod observed;
@@ -22,14 +25,13 @@ mod wire;
 mod writes;
 
 pub use api::auth::{ADMIN_TOKEN, Rule};
-pub use api::server::ApiService;
-pub use builder::{Builder, StartError};
+pub use builder::Builder;
 pub use cluster::node::make as make_node;
 pub use counters::{Counters, Reading, RequestKind};
 pub use faults::health::Distribution;
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
 pub use net::Net;
-pub use net::tls::CertificateError;
+pub use net::tls::SetupError;
 pub use observed::{Observed, Observer};
 pub use server::ApiServer;
 pub use sim::Sim;

@@ -1,9 +1,11 @@
 //! The actions of operators, kubelets and controllers on nodes, as calls.
 
-use crate::cluster::node;
+use crate::cluster::{kubelet, node};
 use crate::sim::Sim;
-use crate::store::object::{child_mut, meta_mut};
+use crate::store::object::{Key, child_mut, meta_mut};
+use crate::store::resource::nodes;
 use serde_json::{Value, json};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 impl Sim {
@@ -16,8 +18,13 @@ impl Sim {
     pub fn add_node(&self, name: &str) {
         let index = self.inner.made.fetch_add(1, Ordering::Relaxed);
         let _ = self.apply(node::make(name, index, self.inner.node_bytes));
-        if self.inner.with_kubelets {
-            self.inner.kubelets.start(name);
+        let node = self.store().get(nodes(), &Key::new("", name));
+        if let (Some(node), Some(lease)) = (node, self.inner.lease_interval) {
+            let servers = self.servers();
+            let is_up = move || servers.iter().any(|server| server.is_up());
+            let kubelet = kubelet::run(self.store().clone(), node, lease, is_up);
+            let mut tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            tasks.spawn_on(kubelet, &self.inner.runtime);
         }
     }
 

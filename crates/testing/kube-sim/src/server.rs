@@ -1,13 +1,49 @@
 //! API servers on one etcd, and their links to it.
 
-use crate::api::server::{Api, ApiService};
-use crate::faults::etcd::Lost;
+// An API server behind sockets and one that is called as a tower service share everything: authentication, the fault
+// switches, watches with streamed bodies. The service uses tokio's clock only, so it runs under paused time.
+
+use crate::api::auth::Tokens;
+use crate::counters::Counters;
+use crate::faults::etcd::{Etcd, Lost};
+use crate::faults::health::{Distribution, Health};
+use crate::faults::requests::Faults;
 use crate::net::Net;
+use crate::store::Store;
+use crate::wire::reply::{Body, StreamCut};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use tower::{BoxError, Service};
 
-/// One of a simulator's API servers. Clones are the same server.
+/// An API server without its sockets. Clones are other servers on the same etcd.
+#[derive(Clone)]
+pub(crate) struct Api {
+    /// The number of the server; 0 is the first.
+    pub number: usize,
+    /// The store of all objects.
+    pub store: Arc<Store>,
+    /// The users and their tokens.
+    pub tokens: Arc<Tokens>,
+    /// The fault switches of the API.
+    pub faults: Arc<Faults>,
+    pub counters: Arc<Counters>,
+    /// The server's link to etcd.
+    pub etcd: Arc<Etcd>,
+    /// The failing parts of the server's health.
+    pub health: Arc<Health>,
+    /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
+    /// is the administrator, as on the insecure port that API servers once had.
+    pub anonymous: bool,
+    /// The distribution that the simulator imitates.
+    pub distribution: Distribution,
+}
+
+/// One of a simulator's API servers, which is also a service without a socket. Clones are the same server.
 ///
 /// All servers share the certificate, tokens, counters and fault switches ([`FaultScope::servers`] selects
 /// the servers that a fault affects). Each has its own connections and its own link to etcd.
@@ -40,11 +76,6 @@ impl ApiServer {
         Ok(ApiServer { api, net })
     }
 
-    /// Returns the server as a service, which needs no socket.
-    pub fn service(&self) -> ApiService {
-        ApiService::new(self.api.clone())
-    }
-
     /// Cuts the server off from etcd for these resources, or for all if `plurals` is empty. The server keeps
     /// answering from its caches. It does not learn of writes by others, such as [`crate::Sim::cordon`] or
     /// another server.
@@ -74,5 +105,23 @@ impl ApiServer {
     pub async fn restart(&self) -> io::Result<()> {
         self.api.etcd.started_again();
         self.net.restart().await
+    }
+}
+
+impl<B> Service<Request<B>> for ApiServer
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    /// The error means that the server closes the connection in place of an answer.
+    type Error = StreamCut;
+    type Future = BoxFuture<'static, Result<Response<Body>, StreamCut>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamCut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(self.api.clone().serve(request))
     }
 }

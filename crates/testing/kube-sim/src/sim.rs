@@ -1,14 +1,12 @@
 //! The simulator's interface for tests.
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
-use crate::cluster::kubelet::Kubelets;
 use crate::counters::Counters;
 use crate::faults::etcd::Lost;
 use crate::faults::requests::Faults;
-use crate::kubeconfig;
-use crate::net::tls::CertificateError;
+use crate::net::tls::SetupError;
 use crate::server::ApiServer;
-use crate::store::object::{Key, meta_mut, meta_str};
+use crate::store::object::{Key, meta_mut, meta_str, now, uuid};
 use crate::store::resource::{by_plural, find_kind};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
@@ -21,31 +19,33 @@ use serde_json::{Value, json};
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use tokio::task::AbortHandle;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 pub(crate) struct Inner {
     pub(crate) first: ApiServer,
     /// All servers, the first one first.
     pub(crate) servers: Vec<ApiServer>,
-    pub(crate) kubelets: Arc<Kubelets>,
     pub(crate) node_bytes: usize,
-    pub(crate) with_kubelets: bool,
+    /// The interval of Lease renewals, if nodes have kubelets.
+    pub(crate) lease_interval: Option<Duration>,
     /// The number of nodes so far, which makes their addresses unique.
     pub(crate) made: AtomicUsize,
-    pub(crate) tasks: Vec<AbortHandle>,
+    pub(crate) runtime: Handle,
+    pub(crate) tasks: Mutex<JoinSet<()>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
-        self.servers.iter().for_each(|server| server.net.stop());
+        self.servers.iter().for_each(|server| drop(server.net.stop()));
     }
 }
 
-/// A running simulated Kubernetes API. Clones are the same simulator. It runs until [`Sim::shutdown`], or
-/// until the last clone is dropped.
+/// A running simulated Kubernetes API. Clones are the same simulator. It runs until the
+/// last clone is dropped.
 #[derive(Clone)]
 pub struct Sim {
     pub(crate) inner: Arc<Inner>,
@@ -78,12 +78,12 @@ impl Sim {
 
     /// Returns a kubeconfig with any user in kubeconfig form, such as `json!({"exec": …})`.
     pub fn kubeconfig_as(&self, user: &Value) -> String {
-        kubeconfig::render(&self.url(), self.ca_pem().as_deref(), user)
+        kubeconfig(&self.url(), self.ca_pem().as_deref(), user)
     }
 
     /// Returns the administrator's client certificate as the user of a kubeconfig, or `Null` for plain HTTP.
     /// It changes with a CA rotation.
-    pub fn client_certificate(&self) -> Result<Value, CertificateError> {
+    pub fn client_certificate(&self) -> Result<Value, SetupError> {
         let Some(tls) = &self.net.tls else { return Ok(Value::Null) };
         let (certificate, key) = tls.administrator()?;
         let encoded = |pem: String| STANDARD.encode(pem);
@@ -139,26 +139,17 @@ impl Sim {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(ApiStatus::no_resource)?;
         let of = |field| meta_str(&object, field).unwrap_or_default().to_owned();
-        let namespace = if resource.namespaced && of("namespace").is_empty() {
-            "default".to_owned()
-        } else {
-            of("namespace")
-        };
-        let name = of("name");
-        if resource.namespaced {
+        let (name, mut namespace) = (of("name"), of("namespace"));
+        if resource.namespaced && namespace.is_empty() {
+            "default".clone_into(&mut namespace);
             meta_mut(&mut object).insert("namespace".to_owned(), json!(namespace));
         }
         let (stored, _) = self.store().write(resource, &Key::new(namespace, name), |old| {
-            let (uid, created) = match old {
-                Some(old) => {
-                    (old.meta("uid").map(str::to_owned), old.meta("creationTimestamp").map(str::to_owned))
-                }
-                None => (None, None),
-            };
+            let kept = |field: &str| old.and_then(|old| old.meta(field)).map(str::to_owned);
             let meta = meta_mut(&mut object);
-            meta.entry("uid").or_insert_with(|| json!(uid.unwrap_or_else(crate::store::object::uuid)));
-            meta.entry("creationTimestamp")
-                .or_insert_with(|| json!(created.unwrap_or_else(crate::store::time::now)));
+            meta.entry("uid").or_insert_with(|| json!(kept("uid").unwrap_or_else(uuid)));
+            let created = || json!(kept("creationTimestamp").unwrap_or_else(now));
+            meta.entry("creationTimestamp").or_insert_with(created);
             Ok(Edit::Put(object))
         })?;
         stored.map(|o| o.value.clone()).ok_or_else(ApiStatus::no_resource)
@@ -171,7 +162,7 @@ impl Sim {
 
     /// Returns all objects of a plural resource.
     pub fn list(&self, plural: &str) -> Vec<Value> {
-        let all = self.store().list(by_plural(plural), None, &Selector::default()).1;
+        let all = self.store().list(by_plural(plural), &Selector::default()).1;
         all.iter().map(|object| object.value.clone()).collect()
     }
 
@@ -226,7 +217,7 @@ impl Sim {
     }
 
     /// Makes a new server certificate, signed by a new CA if `ca`. Connections continue unless `reset`.
-    pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), CertificateError> {
+    pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), SetupError> {
         if let Some(tls) = &self.net.tls {
             tls.rotate(ca)?;
         }
@@ -238,18 +229,24 @@ impl Sim {
 
     /// Makes a new server certificate of the same CA that is valid for these names only. New connections get
     /// it.
-    pub fn certify_only(&self, names: &[&str]) -> Result<(), CertificateError> {
+    pub fn certify_only(&self, names: &[&str]) -> Result<(), SetupError> {
         match &self.net.tls {
             Some(tls) => tls.rename(names),
             None => Ok(()),
         }
     }
+}
 
-    /// Stops all tasks and API servers.
-    pub async fn shutdown(&self) {
-        self.inner.tasks.iter().for_each(AbortHandle::abort);
-        for server in self.servers() {
-            server.kill().await;
-        }
-    }
+/// Returns a kubeconfig for one server and user, with the CA inside. It is JSON, which is valid YAML.
+fn kubeconfig(url: &str, ca_pem: Option<&str>, user: &Value) -> String {
+    let ca = ca_pem
+        .map(|pem| format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)))
+        .unwrap_or_default();
+    let lines = user.as_object().into_iter().flatten().map(|(key, value)| format!("\n    {key}: {value}"));
+    let user: String = lines.collect();
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: sim\nclusters:\n- name: sim\n  cluster:\n    server: {url}{ca}\n\
+         contexts:\n- name: sim\n  context:\n    cluster: sim\n    user: sim\n\
+         users:\n- name: sim\n  user:{user}\npreferences: {{}}\n"
+    )
 }

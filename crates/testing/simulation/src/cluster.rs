@@ -1,7 +1,6 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
 use crate::bounds::{ANSWERED_WITHIN, LATE};
-use crate::connection::Refusals;
 use crate::fault::{SimulatedFault, StopsProof};
 use crate::network::{Address, Network};
 use crate::plan::Planned;
@@ -10,7 +9,7 @@ use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
 use nodegate_kube_follow::node_facts;
-use nodegate_kube_sim::{ApiServer, Backup, Effect, FaultId, FaultScope, Rule, Sim, make_node};
+use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim};
 use nodegate_readiness::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -28,12 +27,11 @@ const WRITTEN_SINCE_COPY: u64 = 150;
 
 /// A cluster with its network and its active faults.
 pub(crate) struct SimulatedCluster {
-    sim: Sim,
+    pub(crate) sim: Sim,
     servers: Vec<ApiServer>,
     pub(crate) network: Network,
     active: Vec<Active>,
     token: String,
-    other: Value,
     service: bool,
     /// The number of the Service's endpoints on the node.
     pub(crate) endpoints: u64,
@@ -47,11 +45,11 @@ pub(crate) struct SimulatedCluster {
     pub(crate) clock_was_set_back: bool,
 }
 
-/// An active fault, with its servers and the switches in kube-sim.
+/// An active fault, with its servers and the switch in kube-sim.
 struct Active {
     planned: Planned,
     servers: Vec<usize>,
-    switches: Vec<FaultId>,
+    switch: Option<FaultId>,
 }
 
 impl SimulatedCluster {
@@ -67,16 +65,14 @@ impl SimulatedCluster {
         }
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let servers = sim.servers();
-        let services = servers.iter().map(ApiServer::service).collect();
-        let network = Network::new(services, world.address, world.fixed_credentials, TOKEN, trace.clone());
-        let other = make_node(OTHER, 1, 0);
+        let network =
+            Network::new(servers.clone(), world.address, world.fixed_credentials, TOKEN, trace.clone());
         Self {
             sim,
             servers,
             network,
             active: Vec::new(),
             token: TOKEN.to_owned(),
-            other,
             service: world.service,
             endpoints: 0,
             backup: None,
@@ -84,10 +80,6 @@ impl SimulatedCluster {
             kubelet_is_cut_off: false,
             clock_was_set_back: false,
         }
-    }
-
-    pub(crate) fn sim(&self) -> &Sim {
-        &self.sim
     }
 
     /// Returns the Node as etcd has it.
@@ -107,9 +99,10 @@ impl SimulatedCluster {
         }
     }
 
-    fn write_elsewhere(&mut self, number: u64) {
-        self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
-        let _ = self.sim.apply(self.other.clone());
+    fn write_elsewhere(&self, number: u64) {
+        self.sim.edit_node(OTHER, "other", |node| {
+            node["metadata"]["annotations"] = json!({"number": number.to_string()});
+        });
     }
 
     /// Returns true if the kubelet renews its Lease: it is alive, reaches the API servers, and has a Node.
@@ -147,7 +140,7 @@ impl SimulatedCluster {
         self.write_a_lot();
     }
 
-    fn write_a_lot(&mut self) {
+    fn write_a_lot(&self) {
         (0..WRITTEN_SINCE_COPY).for_each(|number| self.write_elsewhere(number));
     }
 
@@ -159,8 +152,8 @@ impl SimulatedCluster {
     pub(crate) fn begin(&mut self, planned: &Planned, random: &mut Rng) {
         let servers = self.targets(planned, random);
         note!(self.trace, "FAULT {} begins, servers {servers:?}, force {:.2}", planned.fault, planned.force);
-        let switches = switches(planned, &servers).into_iter().map(|fault| self.sim.faults().add(fault));
-        let active = Active { planned: planned.clone(), switches: switches.collect(), servers };
+        let switch = switched(planned, &servers).map(|fault| self.sim.faults().add(fault));
+        let active = Active { planned: planned.clone(), switch, servers };
         self.strike(&active);
         if !planned.fault.is_a_moment() {
             self.active.push(active);
@@ -223,12 +216,7 @@ impl SimulatedCluster {
                     self.network.reset();
                 }
             }
-            SimulatedFault::Killed
-            | SimulatedFault::Frozen
-            | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents => {
-                self.reach(active, true);
-            }
+            _ if is_of_the_path(fault) => self.reach(active, true),
             SimulatedFault::HalfOpen => self.network.half_open(),
             SimulatedFault::Reset => self.network.reset(),
             SimulatedFault::GoAway => {
@@ -260,9 +248,6 @@ impl SimulatedCluster {
             SimulatedFault::WatchesClosed => self.sim.close_watches(None),
             SimulatedFault::Rewound => self.restore(force),
             SimulatedFault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
-            SimulatedFault::Refusals => self.network.refuse(refusals(force, &active.servers)),
-            SimulatedFault::LateAnswers => self.network.delay_answers(active.planned.answers_late()),
-            SimulatedFault::NoBookmarks => self.network.no_bookmarks(true),
             SimulatedFault::StreamLost => self.network.lose_streams(active.planned.loses()),
             _ => {}
         }
@@ -275,14 +260,9 @@ impl SimulatedCluster {
         };
         let active = self.active.remove(index);
         note!(self.trace, "FAULT {} ends", planned.fault);
-        for switch in &active.switches {
-            self.sim.faults().remove(*switch);
-        }
+        active.switch.map(|switch| self.sim.faults().remove(switch));
         match planned.fault {
-            SimulatedFault::Killed
-            | SimulatedFault::Frozen
-            | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents => {
+            fault if is_of_the_path(fault) => {
                 if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
                     self.sim.compact(true);
                 }
@@ -290,9 +270,6 @@ impl SimulatedCluster {
             }
             SimulatedFault::Rewound => self.start_servers_again(),
             SimulatedFault::Unauthorized => self.network.give_token(&self.token),
-            SimulatedFault::Refusals => self.network.refuse(Refusals::default()),
-            SimulatedFault::LateAnswers => self.network.delay_answers(Duration::ZERO),
-            SimulatedFault::NoBookmarks => self.network.no_bookmarks(false),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Other active faults may cut the servers off as well.
@@ -322,21 +299,36 @@ impl SimulatedCluster {
     }
 
     fn reach(&self, active: &Active, on: bool) {
-        let force = active.planned.force;
-        let late = if on { LATE.mul_f64(0.1 + 0.9 * force) } else { Duration::ZERO };
+        let planned = &active.planned;
+        let late = |delay: Duration| if on { delay } else { Duration::ZERO };
         for server in &active.servers {
-            self.network.change(*server, |faults| match active.planned.fault {
+            self.network.change(*server, |faults| match planned.fault {
                 SimulatedFault::Killed => faults.killed = on,
                 SimulatedFault::Frozen => faults.frozen = on,
                 SimulatedFault::Unreachable => faults.unreachable = on,
-                _ => faults.late = late,
+                SimulatedFault::LateAnswers => faults.answers_late = late(planned.answers_late()),
+                SimulatedFault::NoBookmarks => faults.no_bookmarks = on,
+                _ => faults.late = late(LATE.mul_f64(0.1 + 0.9 * planned.force)),
             });
         }
     }
 }
 
-/// Returns the fault switches of kube-sim for a fault.
-fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Fault> {
+/// Returns true for a fault of a server's process or of the path to it.
+fn is_of_the_path(fault: SimulatedFault) -> bool {
+    matches!(
+        fault,
+        SimulatedFault::Killed
+            | SimulatedFault::Frozen
+            | SimulatedFault::Unreachable
+            | SimulatedFault::LateEvents
+            | SimulatedFault::LateAnswers
+            | SimulatedFault::NoBookmarks
+    )
+}
+
+/// Returns the fault of kube-sim for a fault, if it has one.
+fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
     let all = || FaultScope::all().servers(servers);
     let nodes = || all().resources(&["nodes"]);
     let force = planned.force;
@@ -363,9 +355,10 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
         SimulatedFault::Hanging => Effect::Hang.on(all()).probability(some),
         SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
         SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
-        _ => return Vec::new(),
+        SimulatedFault::Refusals => refusals(force, nodes()),
+        _ => return None,
     };
-    vec![one]
+    Some(one)
 }
 
 /// Sets the clock forward or back, by seconds or by an hour. Returns true for forward.
@@ -377,12 +370,13 @@ fn step_the_clock(force: f64) -> bool {
     forward
 }
 
-/// Returns the refusals of consistency checks for this force: a few, or all.
-fn refusals(force: f64, servers: &[usize]) -> Refusals {
+/// Returns the refusals of consistency checks for this force: of a few checks, or of all.
+fn refusals(force: f64, scope: FaultScope) -> Fault {
     let step = (force * 48.0) as u32;
-    let code = if step.is_multiple_of(2) { 429 } else { 503 };
-    let times = [1, 2, 3, 1000][(step / 2 % 4) as usize];
-    Refusals { servers: servers.to_vec(), times, code, retry_after: step / 8 }
+    let (times, retry_after) = ([1, 2, 3, 1000][(step / 2 % 4) as usize], step / 8);
+    // An API server sends no 429 without `Retry-After`.
+    let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
+    Effect::Status { code, retry_after }.on(scope.verbs(&["get"])).times(times)
 }
 
 /// Returns the Service's `EndpointSlice` with this number of endpoints on the node.

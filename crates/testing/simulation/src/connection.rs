@@ -25,23 +25,20 @@ pub(crate) enum ConnectionEnd {
 }
 
 /// The faults of a server's process and of the path to it.
+#[allow(clippy::struct_excessive_bools, reason = "each may be the matter, whatever the others are")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerFaults {
     pub(crate) killed: bool,
+    /// The server's process is stopped: the kernel acknowledges, and no answer comes.
     pub(crate) frozen: bool,
+    /// Packets are dropped; the kernel gives the connection up some seconds later.
     pub(crate) unreachable: bool,
+    /// The delay of every event.
     pub(crate) late: Duration,
-}
-
-/// The refusals of consistency checks that are still due.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Refusals {
-    /// The servers that refuse checks.
-    pub(crate) servers: Vec<usize>,
-    pub(crate) times: u32,
-    pub(crate) code: u16,
-    /// The `Retry-After` in seconds; 0 for none.
-    pub(crate) retry_after: u32,
+    /// The delay of every answer.
+    pub(crate) answers_late: Duration,
+    /// The server sends no bookmarks.
+    pub(crate) no_bookmarks: bool,
 }
 
 /// The agent's use of the API.
@@ -60,17 +57,11 @@ pub(crate) struct ApiUsage {
 }
 
 /// The state of a connection.
-#[allow(clippy::struct_excessive_bools, reason = "each may be the matter, whatever the others are")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    /// The server's process is stopped: the kernel acknowledges, and no answer comes.
-    pub(crate) frozen: bool,
-    /// Packets are dropped; the kernel gives the connection up some seconds later.
-    pub(crate) dropped: bool,
-    /// Like [`Link::dropped`], and never mended.
+    pub(crate) faults: ServerFaults,
+    /// Like [`ServerFaults::unreachable`], and never mended.
     pub(crate) half_open: bool,
-    /// The delay of every event.
-    pub(crate) late: Duration,
     /// The server has sent GOAWAY: open streams go on, new requests take another connection.
     pub(crate) leaving: bool,
     /// The end of the connection, if it has ended.
@@ -79,11 +70,11 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn is_silent(&self) -> bool {
-        self.dropped || self.half_open
+        self.faults.unreachable || self.half_open
     }
 
     fn passes(&self) -> bool {
-        !self.frozen && !self.is_silent()
+        !self.faults.frozen && !self.is_silent()
     }
 }
 
@@ -106,10 +97,16 @@ impl SimulatedConnection {
     /// lost.)
     fn arrival(&self) -> Instant {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = nodegate_clock::now() + self.link.read(|link| link.late);
+        let due = nodegate_clock::now() + self.link.read(|link| link.faults.late);
         let due = last.map_or(due, |last| last.max(due));
         *last = Some(due);
         due
+    }
+
+    /// Returns true if the server does not send this event: it is a bookmark.
+    fn drops(&self, event: &Frame<Bytes>) -> bool {
+        let is_bookmark = |data: &Bytes| data.starts_with(b"{\"type\":\"BOOKMARK\"");
+        self.link.read(|link| link.faults.no_bookmarks) && event.data_ref().is_some_and(is_bookmark)
     }
 
     /// Returns true if new requests may use the connection.
@@ -171,17 +168,20 @@ impl StreamKind {
     }
 }
 
-/// Returns a response body that arrives over a connection; `events` is set for a watch.
+/// A mark of a watch stream: true if the server has lost it. It stays open, and no more events arrive.
+pub(crate) type Lost = Arc<AtomicBool>;
+
+/// Returns a response body that arrives over a connection; `watch` is set for a watch.
 ///
 /// The server sends all data that it has, even if the agent does not read: data that is on its way when the
 /// server stops still arrives.
 pub(crate) fn response_body(
     connection: Arc<SimulatedConnection>,
-    events: Option<Events>,
+    watch: Option<Lost>,
     body: ResponseBody,
 ) -> UnsyncBoxBody<Bytes, BoxError> {
     let (sender, sent) = mpsc::unbounded_channel();
-    let sends = spawn_local(send(connection.clone(), events, body, sender)).abort_handle();
+    let sends = spawn_local(send(connection.clone(), watch, body, sender)).abort_handle();
     let coming = IncomingBody { connection, sent, sends };
     let frames = stream::unfold(Some(coming), async |coming| {
         let mut coming = coming?;
@@ -200,13 +200,13 @@ type TimedFrame = (Instant, Result<Frame<Bytes>, BoxError>);
 /// Runs the server's side of a body.
 async fn send(
     connection: Arc<SimulatedConnection>,
-    events: Option<Events>,
+    watch: Option<Lost>,
     mut body: ResponseBody,
     sent: mpsc::UnboundedSender<TimedFrame>,
 ) {
     while let Ok(Some(frame)) = connection.during(body.frame()).await {
-        let due = match (&events, &frame) {
-            (Some(events), Ok(frame)) if events.swallow(frame) => continue,
+        let due = match (&watch, &frame) {
+            (Some(lost), Ok(frame)) if lost.load(Ordering::Relaxed) || connection.drops(frame) => continue,
             (Some(_), _) => connection.arrival(),
             (None, _) => nodegate_clock::now(),
         };
@@ -214,21 +214,6 @@ async fn send(
         if sent.send((due, frame.map_err(Into::into))).is_err() || cut {
             return;
         }
-    }
-}
-
-/// The state of a watch stream.
-pub(crate) struct Events {
-    /// True if the server has lost the stream: it stays open, and no more events arrive.
-    pub(crate) lost: Arc<AtomicBool>,
-    /// True while no server sends bookmarks.
-    pub(crate) no_bookmarks: Arc<AtomicBool>,
-}
-
-impl Events {
-    fn swallow(&self, frame: &Frame<Bytes>) -> bool {
-        let is_bookmark = || frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"BOOKMARK\""));
-        self.lost.load(Ordering::Relaxed) || (self.no_bookmarks.load(Ordering::Relaxed) && is_bookmark())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::network::{Address, Network};
 use crate::trace::Trace;
 use fastrand::Rng;
 use nodegate_agent::AgentSettings;
-use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule, Sim};
+use nodegate_kube_sim::{Effect, FaultScope, Rule, Sim};
 use nodegate_readiness::{Catalog, Policy};
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -35,8 +35,7 @@ impl Fleet {
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let start = |name: String| {
             let trace = Trace::new(false);
-            let servers = sim.servers().iter().map(nodegate_kube_sim::ApiServer::service).collect();
-            let network = Network::new(servers, Address::Direct, false, TOKEN, trace.clone());
+            let network = Network::new(sim.servers(), Address::Direct, false, TOKEN, trace.clone());
             let settings = AgentSettings::new(&name, Catalog::default());
             let max_drained = "50%".parse().expect("a share");
             let policy = Policy { max_drained, ..settings.policy };
@@ -118,7 +117,7 @@ fn without_an_answer_in_time_it_is_as_without_a_budget() {
     for effect in [Effect::Latency { ms: 1500 }, Effect::Hang, unavailable, Effect::CutEvent] {
         play(1, async |mut fleet| {
             let scope = FaultScope::all().resources(&["nodes"]).verbs(&["list"]);
-            fleet.sim.faults().add(Fault { effect: effect.clone(), scope, probability: 1.0 });
+            fleet.sim.faults().add(effect.clone().on(scope));
             fleet.cordon_all().await;
             sleep(Duration::from_secs(5)).await;
             assert_eq!(fleet.look(), NODES, "{effect:?}");

@@ -1,18 +1,17 @@
 //! Simulates the network between the agent and the API servers: connections, and an address with one server
 //! or several behind it. The agent's client uses it, and `cluster.rs` breaks it.
 
-use crate::connection::{ApiUsage, Refusals, ServerFaults};
-use crate::connection::{ConnectionEnd, Events, Link, SimulatedConnection, StreamKind, response_body};
+use crate::connection::{ApiUsage, ConnectionEnd, Link, Lost, ServerFaults};
+use crate::connection::{SimulatedConnection, StreamKind, response_body};
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
+use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use nodegate_kube_follow::{BoxedService, Ends};
-use nodegate_kube_sim::{ApiService, Observed};
+use nodegate_kube_sim::{ApiServer, Observed};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +43,7 @@ pub(crate) enum Address {
 }
 
 struct Inner {
-    servers: Vec<(ApiService, Observed<ServerFaults>)>,
+    servers: Vec<(ApiServer, Observed<ServerFaults>)>,
     address: Address,
     fixed_credentials: bool,
     /// The server of the last attempt, or of the last connection that has ended since.
@@ -56,11 +55,7 @@ struct Inner {
     connections: Vec<(usize, Weak<SimulatedConnection>)>,
     token: HeaderValue,
     usage: ApiUsage,
-    refusals: Refusals,
-    /// The delay of answers.
-    answers_late: Duration,
     streams: Vec<(StreamKind, Weak<AtomicBool>)>,
-    no_bookmarks: Arc<AtomicBool>,
 }
 
 /// The network. Clones share it.
@@ -70,16 +65,13 @@ pub(crate) struct Network {
     trace: Trace,
 }
 
-/// An answer of the network in place of a server.
-type Refused = Response<UnsyncBoxBody<Bytes, BoxError>>;
-
 /// The connection of one client, if it has one; its clones share it.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<SimulatedConnection>>>>;
 
 impl Network {
     /// With `fixed_credentials`, each client keeps the token of the moment at which it was made.
     pub(crate) fn new(
-        servers: Vec<ApiService>,
+        servers: Vec<ApiServer>,
         address: Address,
         fixed_credentials: bool,
         token: &str,
@@ -96,10 +88,7 @@ impl Network {
             connections: Vec::new(),
             token: bearer(token),
             usage: ApiUsage::default(),
-            refusals: Refusals::default(),
-            answers_late: Duration::ZERO,
             streams: Vec::new(),
-            no_bookmarks: Arc::default(),
         };
         Self { inner: Arc::new(Mutex::new(inner)), trace }
     }
@@ -119,10 +108,7 @@ impl Network {
             if now.killed {
                 breaks(&connection, ConnectionEnd::Reset);
             }
-            connection.link.modify(|link| {
-                (link.frozen, link.dropped) = (now.frozen, now.unreachable);
-                link.late = now.late;
-            });
+            connection.link.modify(|link| link.faults = now);
             self.give_up_later(&connection);
         }
     }
@@ -148,25 +134,9 @@ impl Network {
 
     /// Loses the open streams of this kind, and keeps the connections.
     pub(crate) fn lose_streams(&self, what: StreamKind) {
-        let mut inner = self.lock();
-        inner.streams.retain(|(_, lost)| lost.strong_count() > 0);
+        let inner = self.lock();
         let lost = inner.streams.iter().filter(|(kind, _)| *kind == what);
         lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
-    }
-
-    /// Sets whether the servers send no bookmarks.
-    pub(crate) fn no_bookmarks(&self, none: bool) {
-        self.lock().no_bookmarks.store(none, Ordering::Relaxed);
-    }
-
-    /// Refuses the next consistency checks.
-    pub(crate) fn refuse(&self, refusals: Refusals) {
-        self.lock().refusals = refusals;
-    }
-
-    /// Sets the delay of answers.
-    pub(crate) fn delay_answers(&self, late: Duration) {
-        self.lock().answers_late = late;
     }
 
     /// Sets the agent's token.
@@ -262,10 +232,6 @@ impl Network {
         request.headers_mut().insert(AUTHORIZATION, token);
         let service = self.lock().servers[server].0.clone();
         connection.during(sleep(Duration::from_millis(1))).await?;
-        if let Some(refused) = self.refused(&request, server, id) {
-            note!(self.trace, "connection {id}: {} to the consistency check", refused.status().as_u16());
-            return Ok(refused);
-        }
         let answered = connection.during(service.oneshot(request)).await;
         match &answered {
             Ok(Ok(response)) => note!(self.trace, "connection {id}: {} to {uri}", response.status().as_u16()),
@@ -273,35 +239,19 @@ impl Network {
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
         let answered = answered??;
-        let events = StreamKind::of(&uri).map(|kind| self.lock().events(kind));
-        let late = self.lock().answers_late;
-        if events.is_none() && !late.is_zero() {
+        let watch = StreamKind::of(&uri).map(|kind| self.lock().watch(kind));
+        let late = connection.link.read(|link| link.faults.answers_late);
+        if watch.is_none() && !late.is_zero() {
             connection.during(sleep(late)).await?;
         }
         if is_consistent(&uri) && matches!(answered.status(), StatusCode::OK | StatusCode::NOT_FOUND) {
             self.lock().usage.last_consistent_read = Some(sent);
         }
-        let mut response = answered.map(|body| response_body(connection, events, body));
+        let mut response = answered.map(|body| response_body(connection, watch, body));
         // As over TLS, one connection carries all streams of a client, and its addresses identify it.
         *response.version_mut() = Version::HTTP_2;
         response.extensions_mut().insert(ends(server, id));
         Ok(response)
-    }
-
-    /// Returns the refusal of a consistency check, or `None` if it is not refused.
-    fn refused(&self, request: &Request<Body>, server: usize, id: u64) -> Option<Refused> {
-        let refusals = &mut self.lock().refusals;
-        let is_check = request.uri().path().contains("/nodes/");
-        if refusals.times == 0 || !is_check || !refusals.servers.contains(&server) {
-            return None;
-        }
-        refusals.times -= 1;
-        let mut response = Response::builder().status(refusals.code).version(Version::HTTP_2);
-        if refusals.retry_after > 0 {
-            response = response.header(RETRY_AFTER, refusals.retry_after);
-        }
-        let body = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
-        Some(response.extension(ends(server, id)).body(body).expect("an answer"))
     }
 
     fn count(&self, path: &str) {
@@ -346,7 +296,7 @@ impl Network {
     }
 
     fn open(&self, server: usize, faults: ServerFaults) -> Arc<SimulatedConnection> {
-        let link = Link { late: faults.late, dropped: faults.unreachable, ..Link::default() };
+        let link = Link { faults, ..Link::default() };
         let mut inner = self.lock();
         inner.next_id += 1;
         inner.last_failed = None;
@@ -362,13 +312,11 @@ impl Network {
 }
 
 impl Inner {
-    fn events(&mut self, kind: StreamKind) -> Events {
-        let lost = Arc::default();
+    fn watch(&mut self, kind: StreamKind) -> Lost {
+        let lost = Lost::default();
+        self.streams.retain(|(_, lost)| lost.strong_count() > 0);
         self.streams.push((kind, Arc::downgrade(&lost)));
-        if self.streams.len() > 100 {
-            self.streams.retain(|(_, lost)| lost.strong_count() > 0);
-        }
-        Events { lost, no_bookmarks: self.no_bookmarks.clone() }
+        lost
     }
 
     fn pick(&mut self, used: Option<usize>) -> (usize, Observed<ServerFaults>) {

@@ -5,6 +5,7 @@ use crate::fault::SimulatedFault;
 use crate::network::Address;
 use fastrand::Rng;
 use nodegate_readiness::{OnStale, Policy};
+use std::ops::Range;
 use std::time::Duration;
 
 /// The settings of a world.
@@ -46,7 +47,7 @@ impl WorldSettings {
             2 => OnStale::KeepDrain,
             _ => OnStale::NotReady,
         };
-        let noise_every = seconds(random, 1.0, 6.0);
+        let noise_every = seconds(random, 1.0..6.0);
         let (leases, service) = (random.u32(..3) > 0, random.u32(..4) == 0);
         let fixed_credentials = random.bool();
         Self { servers, address, leases, service, fixed_credentials, on_stale, noise_every }
@@ -63,10 +64,10 @@ const RARE: u32 = 30;
 
 impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
-        let calm = seconds(random, 0.5, 25.0);
+        let calm = seconds(random, 0.5..25.0);
         let mut faults = if random.u32(..RARE) == 0 { draw_rare(random) } else { by_chance(random) };
         faults.sort_by_key(|planned| planned.from);
-        Self { calm, faults, event_every: seconds(random, 1.0, 12.0) }
+        Self { calm, faults, event_every: seconds(random, 1.0..12.0) }
     }
 }
 
@@ -94,7 +95,7 @@ fn bring_together(faults: &mut [Planned], random: &mut Rng) {
         let other = &faults[random.usize(..number)];
         let edge = if random.bool() { other.from } else { other.until };
         let lasts = faults[number].until.saturating_sub(faults[number].from);
-        faults[number].from = edge.saturating_sub(seconds(random, 0.0, 1.0)) + seconds(random, 0.0, 3.0);
+        faults[number].from = edge.saturating_sub(seconds(random, 0.0..1.0)) + seconds(random, 0.0..3.0);
         faults[number].until = faults[number].from + lasts;
     }
 }
@@ -119,14 +120,14 @@ pub(crate) struct Planned {
 
 impl Planned {
     pub(crate) fn draw(fault: SimulatedFault, long: bool, random: &mut Rng) -> Self {
-        let from = seconds(random, 0.0, 12.0);
+        let from = seconds(random, 0.0..12.0);
         let lasts = match random.u32(..3) {
-            _ if long => seconds(random, 70.0, 110.0),
+            _ if long => seconds(random, 70.0..110.0),
             // The agent misses a bookmark after a minute at the earliest.
-            _ if fault == SimulatedFault::NoBookmarks => seconds(random, 70.0, 160.0),
-            0 => seconds(random, 0.2, 9.0),
-            1 => seconds(random, 9.0, 22.0),
-            _ => seconds(random, 18.0, 45.0),
+            _ if fault == SimulatedFault::NoBookmarks => seconds(random, 70.0..160.0),
+            0 => seconds(random, 0.2..9.0),
+            1 => seconds(random, 9.0..22.0),
+            _ => seconds(random, 18.0..45.0),
         };
         let until = if fault.is_a_moment() { from } else { from + lasts };
         Self {
@@ -147,25 +148,21 @@ impl Planned {
     }
 }
 
+/// Draws a number of the range.
+fn drawn(random: &mut Rng, Range { start, end }: Range<f64>) -> f64 {
+    start + (end - start) * random.f64()
+}
+
 /// Draws a time in whole milliseconds, the resolution of tokio's timers.
-pub(crate) fn seconds(random: &mut Rng, from: f64, to: f64) -> Duration {
-    let drawn = from + (to - from) * random.f64();
-    Duration::from_millis(Duration::from_secs_f64(drawn).as_millis() as u64)
+fn seconds(random: &mut Rng, range: Range<f64>) -> Duration {
+    Duration::from_millis(Duration::from_secs_f64(drawn(random, range)).as_millis() as u64)
 }
 
 // === Plans that random faults produce too rarely ===
 
-/// One fault of a plan whose faults test a protection only together, in this order, and for long enough. Values are drawn evenly from the ranges.
-struct Step {
-    fault: SimulatedFault,
-    /// The time of its beginning, in seconds.
-    from: (f64, f64),
-    /// Its duration, in seconds.
-    lasts: (f64, f64),
-    /// The servers that it hits.
-    hits: Hits,
-    force: (f64, f64),
-}
+/// One fault of a plan whose faults test a protection only together, in this order, and for long enough: its beginning
+/// and its duration in seconds, the servers that it hits, and its force. Values are drawn evenly from the ranges.
+type Step = (SimulatedFault, Range<f64>, Range<f64>, Hits, Range<f64>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hits {
@@ -174,81 +171,66 @@ enum Hits {
     Another,
 }
 
-const fn step(
-    fault: SimulatedFault,
-    from: (f64, f64),
-    lasts: (f64, f64),
-    hits: Hits,
-    force: (f64, f64),
-) -> Step {
-    Step { fault, from, lasts, hits, force }
-}
-
 /// The force with which [`SimulatedFault::Refusals`] refuses every check without `Retry-After`.
-const EVERY_CHECK: (f64, f64) = (0.13, 0.16);
+const EVERY_CHECK: Range<f64> = 0.13..0.16;
 /// The force with which it refuses one or two checks, with a `Retry-After` of 2 s.
-const A_FEW_CHECKS: (f64, f64) = (0.34, 0.41);
+const A_FEW_CHECKS: Range<f64> = 0.34..0.41;
 /// The force with which it refuses every check, with a `Retry-After` of 3 s.
-const FOR_LONG: (f64, f64) = (0.63, 0.66);
-const ANY: (f64, f64) = (0.0, 1.0);
+const FOR_LONG: Range<f64> = 0.63..0.66;
+const ANY: Range<f64> = 0.0..1.0;
 
 const PLANS: [&[Step]; 8] = [
     // Events of the Node are lost, bookmarks and Leases arrive, and no check is answered.
     &[
-        step(SimulatedFault::LostEvents, (0.0, 2.0), (125.0, 150.0), Hits::All, ANY),
-        step(SimulatedFault::Refusals, (2.0, 12.0), (120.0, 140.0), Hits::All, EVERY_CHECK),
+        (SimulatedFault::LostEvents, 0.0..2.0, 125.0..150.0, Hits::All, ANY),
+        (SimulatedFault::Refusals, 2.0..12.0, 120.0..140.0, Hits::All, EVERY_CHECK),
     ],
     // Bookmarks are lost, too.
     &[
-        step(SimulatedFault::UnresponsiveStream, (0.0, 2.0), (110.0, 130.0), Hits::All, (0.0, 0.8)),
-        step(SimulatedFault::Refusals, (30.0, 60.0), (70.0, 90.0), Hits::All, EVERY_CHECK),
+        (SimulatedFault::UnresponsiveStream, 0.0..2.0, 110.0..130.0, Hits::All, 0.0..0.8),
+        (SimulatedFault::Refusals, 30.0..60.0, 70.0..90.0, Hits::All, EVERY_CHECK),
     ],
     // The Lease's watch is reopened on another connection than the Node's, and its server loses etcd.
     &[
-        step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
-        step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.4, 0.6)),
-        step(SimulatedFault::CutOff, (16.0, 45.0), (40.0, 60.0), Hits::Another, ANY),
+        (SimulatedFault::GoAway, 0.0..2.0, 0.0..0.1, Hits::All, 0.0..0.5),
+        (SimulatedFault::StreamLost, 2.0..3.0, 0.0..0.1, Hits::All, 0.4..0.6),
+        (SimulatedFault::CutOff, 16.0..45.0, 40.0..60.0, Hits::Another, ANY),
     ],
     // The same with a Service's watch.
     &[
-        step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
-        step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.7, 1.0)),
+        (SimulatedFault::GoAway, 0.0..2.0, 0.0..0.1, Hits::All, 0.0..0.5),
+        (SimulatedFault::StreamLost, 2.0..3.0, 0.0..0.1, Hits::All, 0.7..1.0),
     ],
     // The server in use is overloaded; another one is not.
-    &[step(SimulatedFault::Refusals, (0.0, 2.0), (90.0, 120.0), Hits::InUse, FOR_LONG)],
+    &[(SimulatedFault::Refusals, 0.0..2.0, 90.0..120.0, Hits::InUse, FOR_LONG)],
     // All servers are overloaded for a moment.
-    &[step(SimulatedFault::Refusals, (0.0, 2.0), (90.0, 120.0), Hits::All, A_FEW_CHECKS)],
+    &[(SimulatedFault::Refusals, 0.0..2.0, 90.0..120.0, Hits::All, A_FEW_CHECKS)],
     // The Node changes while lists are on their way.
     &[
-        step(SimulatedFault::Reset, (0.0, 20.0), (0.0, 0.1), Hits::All, ANY),
-        step(SimulatedFault::LateAnswers, (0.0, 1.0), (20.0, 40.0), Hits::All, (0.5, 1.0)),
-        step(SimulatedFault::Expired, (4.0, 20.0), (0.0, 0.1), Hits::All, ANY),
+        (SimulatedFault::Reset, 0.0..20.0, 0.0..0.1, Hits::All, ANY),
+        (SimulatedFault::LateAnswers, 0.0..1.0, 20.0..40.0, Hits::All, 0.5..1.0),
+        (SimulatedFault::Expired, 4.0..20.0, 0.0..0.1, Hits::All, ANY),
     ],
     // The server in use reconnects to the restored etcd, and sends old versions on an open watch.
     &[
-        step(SimulatedFault::Rewound, (9.0, 12.0), (30.0, 40.0), Hits::All, (0.3, 1.0)),
-        step(SimulatedFault::CutOff, (12.0, 12.2), (0.1, 1.0), Hits::InUse, ANY),
+        (SimulatedFault::Rewound, 9.0..12.0, 30.0..40.0, Hits::All, 0.3..1.0),
+        (SimulatedFault::CutOff, 12.0..12.2, 0.1..1.0, Hits::InUse, ANY),
     ],
 ];
 
 /// Draws the faults of one of these plans.
 fn draw_rare(random: &mut Rng) -> Vec<Planned> {
     let plan = PLANS[random.usize(..PLANS.len())];
-    let faults = plan.iter().map(|step| {
-        let from = seconds(random, step.from.0, step.from.1);
-        let lasts = if step.fault.is_a_moment() {
-            Duration::ZERO
-        } else {
-            seconds(random, step.lasts.0, step.lasts.1)
-        };
-        let (least, most) = step.force;
+    let faults = plan.iter().map(|(fault, from, lasts, hits, force)| {
+        let from = seconds(random, from.clone());
+        let lasts = seconds(random, lasts.clone());
         Planned {
-            fault: step.fault,
+            fault: *fault,
             from,
-            until: from + lasts,
-            all: step.hits == Hits::All || !step.fault.is_of_a_server(),
-            in_use: step.hits == Hits::InUse,
-            force: least + (most - least) * random.f64(),
+            until: if fault.is_a_moment() { from } else { from + lasts },
+            all: *hits == Hits::All || !fault.is_of_a_server(),
+            in_use: *hits == Hits::InUse,
+            force: drawn(random, force.clone()),
         }
     });
     faults.collect()

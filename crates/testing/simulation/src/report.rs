@@ -23,8 +23,6 @@ pub struct SimulationReport {
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
     slowest_recovery: Duration,
-    /// The number of hours of each [`Hour`], and the most requests in one.
-    hours: [(u64, u64); 3],
 }
 
 impl Default for SimulationReport {
@@ -37,19 +35,8 @@ impl Default for SimulationReport {
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
-            hours: [(0, 0); 3],
         }
     }
-}
-
-/// An hour whose requests are counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Hour {
-    /// The Lease is renewed, and the agent may read it.
-    WithLeases,
-    WithoutLeases,
-    /// No watch works.
-    WithoutWatches,
 }
 
 fn index(fault: SimulatedFault) -> usize {
@@ -77,12 +64,6 @@ impl SimulationReport {
         self.slowest_recovery = self.slowest_recovery.max(took);
     }
 
-    pub(crate) fn hour(&mut self, hour: Hour, requests: u64) {
-        let (hours, most) = &mut self.hours[hour as usize];
-        *hours += 1;
-        *most = requests.max(*most);
-    }
-
     /// Adds another report's sums.
     pub fn add(&mut self, other: &Self) {
         self.episodes += other.episodes;
@@ -93,10 +74,6 @@ impl SimulationReport {
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
             row.iter_mut().zip(others).for_each(|(sum, more)| *sum += more);
-        }
-        for ((hours, most), (more_hours, other_most)) in self.hours.iter_mut().zip(other.hours) {
-            *hours += more_hours;
-            *most = other_most.max(*most);
         }
     }
 
@@ -139,13 +116,10 @@ impl fmt::Display for SimulationReport {
         never.iter().try_for_each(|never| write!(f, "; never {never:?}"))?;
         writeln!(f)?;
         let slowest = self.slowest_recovery.as_secs_f64();
-        writeln!(
+        write!(
             f,
             "answers judged: {}, of them stale {}; acknowledged {} times, each time true; slowest recovery {slowest:.1} s",
             self.answers, self.stale, self.acknowledged
-        )?;
-        let [with, without, broken] =
-            self.hours.map(|(hours, most)| format!("{hours}, at most {most} requests"));
-        write!(f, "idle hours: with Leases {with}; without {without}; without watches {broken}")
+        )
     }
 }

@@ -7,7 +7,7 @@ use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::ApiReply;
-use crate::writes::prepare;
+use crate::writes::decode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Ve
 
 fn webhooks(operation: &Operation<'_>) -> Vec<Value> {
     let configurations = by_plural("validatingwebhookconfigurations");
-    let all = operation.api.store.list(configurations, None, &Selector::default()).1;
+    let all = operation.api.store.list(configurations, &Selector::default()).1;
     all.iter().filter_map(|each| each.value.get("webhooks")?.as_array()).flatten().cloned().collect()
 }
 
@@ -60,7 +60,7 @@ async fn review_by(
     webhook: &Value,
 ) -> Result<Vec<String>, ApiStatus> {
     let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
-    let eviction = prepare::decode(body)?;
+    let eviction = decode(body)?;
     let dry_run =
         operation.query().dry_run() || eviction.pointer("/deleteOptions/dryRun/0") == Some(&json!("All"));
     let uid = uuid();
@@ -118,8 +118,8 @@ fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, 
     let of =
         |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (of("namespace"), of("name"));
-    let slices =
-        operation.api.store.list(by_plural("endpointslices"), Some(namespace), &Selector::default()).1;
+    let within = Selector::default().with("metadata.namespace", namespace);
+    let slices = operation.api.store.list(by_plural("endpointslices"), &within).1;
     let label = "/metadata/labels/kubernetes.io~1service-name";
     let mut addresses: Vec<String> = Vec::new();
     for slice in slices.iter().filter(|slice| slice.value.pointer(label) == Some(&json!(name))) {

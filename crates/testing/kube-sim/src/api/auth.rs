@@ -9,54 +9,45 @@ use std::sync::{Mutex, PoisonError};
 /// The bearer token of the administrator.
 pub const ADMIN_TOKEN: &str = "sim-admin";
 
-/// One rule, as in a `PolicyRule`; `*` matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One rule, as in a `PolicyRule`.
+#[derive(Clone, Debug)]
 pub struct Rule {
-    /// The API groups; `""` is the core group.
-    pub api_groups: Vec<String>,
+    /// The API group; `""` is the core group.
+    group: &'static str,
     /// The resources, `nodes` or `nodes/status`.
-    pub resources: Vec<String>,
-    /// The object names; empty for all.
-    pub resource_names: Vec<String>,
+    pub resources: Vec<&'static str>,
+    /// The only object's name; `None` for all.
+    name: Option<&'static str>,
     /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
-    pub namespace: Option<String>,
+    namespace: Option<&'static str>,
     /// The verbs that the rule allows.
-    pub verbs: Vec<String>,
+    verbs: Vec<&'static str>,
 }
 
 impl Rule {
     /// Returns a rule for whole resources everywhere: `Rule::allow(&["get", "watch"], "", &["nodes"])`.
-    pub fn allow(verbs: &[&str], group: &str, resources: &[&str]) -> Self {
-        let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
-        Rule {
-            api_groups: vec![group.to_owned()],
-            resources: own(resources),
-            verbs: own(verbs),
-            ..Rule::default()
-        }
+    pub fn allow(verbs: &[&'static str], group: &'static str, resources: &[&'static str]) -> Self {
+        Rule { group, resources: resources.to_vec(), name: None, namespace: None, verbs: verbs.to_vec() }
     }
 
     /// Returns the same rule for one namespace.
     #[must_use]
-    pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.to_owned());
-        self
+    pub fn in_namespace(self, namespace: &'static str) -> Self {
+        Rule { namespace: Some(namespace), ..self }
     }
 
     /// Returns the same rule for one object.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
-        self.resource_names.push(name.to_owned());
-        self
+    pub fn named(self, name: &'static str) -> Self {
+        Rule { name: Some(name), ..self }
     }
 
     fn allows(&self, ask: &AccessRequest<'_>) -> bool {
-        let has = |list: &[String], word: &str| list.iter().any(|w| w == "*" || w == word);
-        has(&self.verbs, ask.verb)
-            && has(&self.api_groups, &ask.target.group)
-            && has(&self.resources, &ask.target.full_resource())
-            && (self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == ask.name))
-            && self.namespace.as_deref().is_none_or(|n| n == ask.target.namespace)
+        self.verbs.contains(&ask.verb)
+            && self.group == ask.target.group
+            && self.resources.contains(&&*ask.target.full_resource())
+            && self.name.is_none_or(|name| name == ask.name)
+            && self.namespace.is_none_or(|namespace| namespace == ask.target.namespace)
     }
 }
 
@@ -95,53 +86,42 @@ impl<'a> AccessRequest<'a> {
     }
 }
 
+const ANONYMOUS: &str = "system:anonymous";
+
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     /// The name: `system:serviceaccount:<namespace>:<name>` or the like.
     pub name: String,
-    may: Permissions,
-}
-
-#[derive(Clone, Debug)]
-enum Permissions {
-    All,
-    Rules(Vec<Rule>),
-    None,
+    /// The permissions; `None` for all.
+    rules: Option<Vec<Rule>>,
 }
 
 impl User {
     pub(crate) fn admin() -> Self {
-        User { name: "kubernetes-admin".to_owned(), may: Permissions::All }
+        User { name: "kubernetes-admin".to_owned(), rules: None }
     }
 
     /// Returns `system:anonymous`, who may read only public paths.
     pub(crate) fn anonymous() -> Self {
-        User { name: "system:anonymous".to_owned(), may: Permissions::None }
+        User { name: ANONYMOUS.to_owned(), rules: Some(Vec::new()) }
     }
 
     pub(crate) fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
-        let name = format!("system:serviceaccount:{namespace}:{name}");
-        User { name, may: Permissions::Rules(rules) }
+        User { name: format!("system:serviceaccount:{namespace}:{name}"), rules: Some(rules) }
     }
 
     pub(crate) fn may(&self, ask: &AccessRequest<'_>) -> bool {
-        match &self.may {
-            Permissions::All => true,
-            Permissions::Rules(rules) => rules.iter().any(|rule| rule.allows(ask)),
-            Permissions::None => false,
-        }
+        self.rules.as_ref().is_none_or(|rules| rules.iter().any(|rule| rule.allows(ask)))
     }
 
     /// Returns true if the user may read a path that is not a resource. Health and version are public;
     /// discovery is for all authenticated users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
-        let public = ["/healthz", "/livez", "/readyz", "/version"];
-        let discovery = ["/api", "/apis", "/openapi"];
-        let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
-        match self.may {
-            Permissions::All => true,
-            Permissions::Rules(_) => public.iter().chain(&discovery).any(under),
-            Permissions::None => public.iter().any(under),
+        let root = path.split('/').nth(1).unwrap_or_default();
+        match root {
+            "healthz" | "livez" | "readyz" | "version" => true,
+            "api" | "apis" | "openapi" => self.name != ANONYMOUS,
+            _ => self.rules.is_none(),
         }
     }
 }

@@ -1,34 +1,44 @@
-//! Answers DELETE of one object or a collection.
+//! DELETE of an object, and evictions, which delete pods.
 
 use super::operation::Operation;
 use super::read;
 use crate::store::Edit;
-use crate::store::object::{Obj, meta_mut};
+use crate::store::object::{Obj, meta_mut, meta_str, now};
 use crate::store::status::ApiStatus;
-use crate::store::time::now;
 use crate::wire::reply::{self, ApiReply};
-use crate::writes::patch::json_error;
+use crate::writes::decode;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
-    let options: Value = if body.iter().all(u8::is_ascii_whitespace) {
-        json!({})
-    } else {
-        serde_json::from_slice(body).map_err(|error| ApiStatus::bad_request(json_error(&error)))?
-    };
+    // A body is optional.
+    let options = serde_json::from_slice(body).unwrap_or_default();
     let (object, gone) = remove(operation, &options)?;
     if !gone || operation.resource.returns_deleted {
-        return Ok(read::one(&object, operation.format, StatusCode::OK));
+        return Ok(read::one(&object.value, operation.format, StatusCode::OK));
     }
     let uid = object.meta("uid").unwrap_or_default();
     Ok(reply::status(&ApiStatus::deleted(operation.resource.subject(&object.key.name), uid)))
 }
 
+pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
+    let (eviction, key) = (decode(body)?, operation.key());
+    let name = meta_str(&eviction, "name").unwrap_or_default();
+    if name != key.name {
+        return Err(ApiStatus::bad_request(format!(
+            "name in URL does not match name in Eviction object: {} vs {name}",
+            key.name
+        )));
+    }
+    let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
+    remove(operation, options)?;
+    Ok(reply::status(&ApiStatus::created()))
+}
+
 /// Removes the operation's object, with these `DeleteOptions`. One with finalizers is only marked. Returns the object, and
 /// true if it is gone.
-pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj, bool), ApiStatus> {
+fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj, bool), ApiStatus> {
     let (api, resource, key) = (operation.api, operation.resource, operation.key());
     let missing = || ApiStatus::not_found(resource.subject(&key.name));
     let dry_run = operation.query().dry_run() || options.pointer("/dryRun/0") == Some(&json!("All"));
@@ -36,7 +46,7 @@ pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj,
         let old = old.ok_or_else(missing)?;
         let finalizers = old.value.pointer("/metadata/finalizers").and_then(Value::as_array);
         let held = finalizers.is_some_and(|all| !all.is_empty());
-        if dry_run || (held && old.meta("deletionTimestamp").is_some()) {
+        if dry_run {
             return Ok(Edit::Keep);
         }
         if !held {

@@ -49,7 +49,7 @@ async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply,
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
     let path = if operation.target.rest.is_empty() { "/" } else { &operation.target.rest };
-    let query = operation.asked.raw_query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+    let query = operation.asked.head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let request = Request::get(format!("{path}{query}"))
         .header(HOST, address)
         .header(ACCEPT, operation.asked.header(&ACCEPT))

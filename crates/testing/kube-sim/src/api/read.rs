@@ -1,15 +1,16 @@
 //! GET of one object and of lists.
 
 use super::operation::Operation;
-use super::server::Api;
-use crate::store::object::{Obj, render};
+use crate::server::Api;
+use crate::store::object::Obj;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use crate::wire::format::{ObjectFormat, list_meta, metadata_only};
+use crate::wire::format::ObjectFormat;
 use crate::wire::options::{self, ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
 use http::StatusCode;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
@@ -28,16 +29,12 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
         api.store.get(resource, &key)
     };
     let object = found.ok_or_else(|| ApiStatus::not_found(resource.subject(&key.name)))?;
-    Ok(one(&object, operation.format, StatusCode::OK))
+    Ok(one(&object.value, operation.format, StatusCode::OK))
 }
 
-pub(super) fn one(object: &Obj, format: ObjectFormat, code: StatusCode) -> ApiReply {
-    let bytes = match format {
-        ObjectFormat::Object => object.full(),
-        ObjectFormat::Metadata => render(&metadata_only(&object.value)),
-    };
+pub(super) fn one(object: &Value, format: ObjectFormat, code: StatusCode) -> ApiReply {
     // Go's JSON encoder ends every document with a newline.
-    reply::json(code, [&bytes[..], b"\n"].concat())
+    reply::json(code, format.render(object) + "\n")
 }
 
 /// Waits until the store has reached a version, as the watch cache does. Returns 504 if it does not.
@@ -53,27 +50,33 @@ pub(super) async fn reach(api: &Api, asked: u64) -> Result<(), ApiStatus> {
 }
 
 pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
-    let (resource, query, namespace) = (operation.resource, operation.query(), operation.target.within());
+    let (api, resource, query) = (operation.api, operation.resource, operation.query());
     options::check_list(query)?;
-    let selector = options::selector(resource, query)?;
+    let selector = operation.selector()?;
     let source = ReadSource::of(query)?;
-    let cache = operation.api.etcd.read(resource, query, &source).await?;
+    let cache = api.etcd.read(resource, query, &source).await?;
     let (at, mut objects) = if let Some(cache) = cache {
-        (cache.version, cache.list(namespace, &selector))
+        (cache.version, cache.list(&selector))
     } else {
         caught_up(operation, &source).await;
-        objects(operation.api, resource, namespace, &selector, &source).await?
+        objects(api, resource, &selector, &source).await?
     };
+    let mut meta = json!({"resourceVersion": at.to_string()});
     // Lists from the cache (resourceVersion=0) are never cut: the API server ignores the limit.
     let limit = query.number("limit").filter(|_| query.text("resourceVersion") != "0").unwrap_or(0);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut rest = None;
     if limit > 0 && objects.len() > limit {
-        let count = selector.is_empty().then_some(objects.len() - limit);
+        if selector.is_empty() {
+            meta["remainingItemCount"] = json!(objects.len() - limit);
+        }
         objects.truncate(limit);
-        rest = objects.last().map(|last| (options::make_token(at, &last.key), count));
+        meta["continue"] = json!(objects.last().map(|last| options::make_token(at, &last.key)));
     }
-    Ok(render_list(operation, at, &objects, rest.as_ref().map(|(token, count)| (token.as_str(), *count))))
+    let (kind, version) = operation.format.list_type(resource);
+    let items = objects.iter().map(|object| operation.format.render_item(&object.value));
+    let items = items.collect::<Vec<_>>().join(",");
+    let head = format!("\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta}");
+    Ok(reply::json(StatusCode::OK, format!("{{{head},\"items\":[{items}]}}\n")))
 }
 
 /// Waits, for a consistent list, for a cache that receives no more changes. The list then comes from etcd.
@@ -89,56 +92,20 @@ async fn caught_up(operation: &Operation<'_>, source: &ReadSource) {
 /// there now; a real API server shows them as they were.
 async fn objects(
     api: &Api,
-    resource: &'static Resource,
-    namespace: Option<&str>,
+    resource: &Resource,
     selector: &Selector,
     source: &ReadSource,
 ) -> Result<(u64, Vec<Obj>), ApiStatus> {
-    if let ReadSource::Cache(asked) = source {
-        reach(api, *asked).await?;
+    match source {
+        ReadSource::Cache(asked) => reach(api, *asked).await?,
+        ReadSource::Exact(version) => {
+            let gone = || ApiStatus::expired(format!("The resourceVersion {version} is too old."));
+            return Ok((*version, api.store.list_at(resource, selector, *version).ok_or_else(gone)?));
+        }
+        ReadSource::Etcd | ReadSource::Rest(..) => {}
     }
-    if let ReadSource::Exact(version) = source {
-        let gone = || ApiStatus::expired(format!("The resourceVersion {version} is too old."));
-        return Ok((*version, api.store.list_at(resource, namespace, selector, *version).ok_or_else(gone)?));
-    }
-    let (now, mut objects) = api.store.list(resource, namespace, selector);
+    let (now, mut objects) = api.store.list(resource, selector);
     let ReadSource::Rest(at, start) = source else { return Ok((now, objects)) };
     objects.retain(|object| object.key > *start);
     Ok((*at, objects))
-}
-
-fn render_list(
-    operation: &Operation<'_>,
-    at: u64,
-    objects: &[Obj],
-    rest: Option<(&str, Option<usize>)>,
-) -> ApiReply {
-    let (resource, format) = (operation.resource, operation.format);
-    let meta = list_meta(at, rest);
-    let head = match format {
-        ObjectFormat::Metadata => format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"items\":["
-        )
-        .into_bytes(),
-        ObjectFormat::Object => format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
-            resource.kind,
-            resource.api_version()
-        )
-        .into_bytes(),
-    };
-    let mut out = head;
-    for (n, object) in objects.iter().enumerate() {
-        out.extend_from_slice(if n > 0 { b"," } else { b"" });
-        match format {
-            ObjectFormat::Metadata => out.extend(render(&metadata_only(&object.value))),
-            ObjectFormat::Object => {
-                // Items have no kind of their own.
-                out.push(b'{');
-                out.extend(object.rest());
-            }
-        }
-    }
-    out.extend_from_slice(b"]}\n");
-    reply::json(StatusCode::OK, out)
 }

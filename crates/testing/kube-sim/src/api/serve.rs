@@ -2,20 +2,21 @@
 
 use super::auth::{AccessRequest, User};
 use super::operation::{AskedOperation, Certified, Operation};
-use super::server::Api;
-use super::{admission, delete, evict, paths, proxy, read, watch, write};
+use super::{admission, delete, paths, proxy, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
+use crate::server::Api;
 use crate::store::resource;
 use crate::store::status::ApiStatus;
-use crate::wire::reply::{self, ApiReply};
+use crate::wire::format::ObjectFormat;
+use crate::wire::protobuf;
+use crate::wire::reply::{self, ApiReply, StreamCut};
 use crate::wire::request::{ResourcePath, Route};
-use crate::wire::{format, protobuf};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Collected, Limited};
 use std::sync::Arc;
 use std::time::Duration;
 use tower::BoxError;
@@ -23,37 +24,39 @@ use tower::BoxError;
 const MAX_BODY: usize = 3 << 20;
 
 impl Api {
-    pub(crate) async fn serve<B>(self: Arc<Self>, request: Request<B>) -> ApiReply
+    /// Answers a request. An error means that the server closes the connection in place of an answer.
+    pub(crate) async fn serve<B>(self: Arc<Self>, request: Request<B>) -> Result<ApiReply, StreamCut>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
     {
-        let mut asked = AskedOperation::new(&request, self.number);
+        let (head, body) = request.into_parts();
+        // A body that is too long counts as none.
+        let body = Limited::new(body, MAX_BODY).collect().await.map(Collected::to_bytes).unwrap_or_default();
+        let mut asked = AskedOperation::new(head, self.number);
         let user = self.authenticate(&asked);
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
         }
-        asked.effects = self.faults.on_request(&asked.info());
-        let count = self.counters.request(asked.kind.clone());
-        let outcome = self.answer(&asked, user, request.into_body()).await;
+        asked.effects = self.faults.on_request(&asked.kind);
+        let mut count = self.counters.request(asked.kind.clone());
+        let outcome = self.answer(&asked, user, body).await;
         let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
-        if !reply::is_abandoned(&reply) {
-            count.answered(reply.status().as_u16());
+        if let Some(cut) = reply.extensions_mut().remove() {
+            return Err(cut);
         }
+        count.kind.code = reply.status().as_u16();
         if asked.effects.contains(&Effect::GoAway) {
             reply.extensions_mut().insert(reply::GoAway);
         }
-        faults::body::reply(reply, &asked.effects)
+        Ok(faults::body::reply(reply, &asked.effects))
     }
 
-    async fn answer<B>(
+    async fn answer(
         self: &Arc<Self>,
         asked: &AskedOperation,
         user: Result<User, ApiStatus>,
-        body: B,
-    ) -> Result<ApiReply, ApiStatus>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>>,
-    {
+        body: Bytes,
+    ) -> Result<ApiReply, ApiStatus> {
         for effect in &asked.effects {
             match effect {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
@@ -63,24 +66,18 @@ impl Api {
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                    if code != StatusCode::FORBIDDEN {
-                        return Err(ApiStatus::with_code(code, *retry_after));
-                    }
+                    return Err(ApiStatus::with_code(code, *retry_after));
                 }
                 _ => {}
             }
         }
         let user = user?;
-        let refusal = |e: &Effect| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. });
-        let refused = asked.effects.iter().any(refusal);
+        let refused = asked.effects.contains(&Effect::Forbidden);
         match &asked.route {
-            Route::Path(path) => {
-                if refused || !user.may_path(path) {
-                    let verb = asked.method.as_str().to_lowercase();
-                    return Err(ApiStatus::forbidden_path(&user.name, &verb, path));
-                }
-                Ok(paths::reply(self, asked, path).await)
+            Route::Path(path) if refused || !user.may_path(path) => {
+                Err(ApiStatus::forbidden_path(&user.name, &asked.kind.verb, path))
             }
+            Route::Path(path) => Ok(paths::reply(self, asked, path).await),
             Route::Resource(target) => {
                 let ask = AccessRequest::of(target, &asked.kind.verb, &asked.query);
                 if refused || !user.may(&ask) {
@@ -92,27 +89,23 @@ impl Api {
     }
 
     fn authenticate(&self, asked: &AskedOperation) -> Result<User, ApiStatus> {
-        if let Some(Certified(certificate)) = &asked.certified {
+        if let Some(Certified(certificate)) = asked.head.extensions.get() {
             let refused = self.tokens.refuses(certificate);
             return if refused { Err(ApiStatus::unauthorized()) } else { Ok(User::admin()) };
         }
-        let authorization = asked.header(&AUTHORIZATION);
-        match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+        match asked.header(&AUTHORIZATION).strip_prefix("Bearer ") {
             Some(token) => self.tokens.user(token.trim()).ok_or_else(ApiStatus::unauthorized),
-            None if self.settings.anonymous => Ok(User::anonymous()),
+            None if self.anonymous => Ok(User::anonymous()),
             None => Ok(User::admin()),
         }
     }
 
-    async fn resource<B>(
+    async fn resource(
         self: &Arc<Self>,
         asked: &AskedOperation,
         target: &ResourcePath,
-        body: B,
-    ) -> Result<ApiReply, ApiStatus>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>>,
-    {
+        body: Bytes,
+    ) -> Result<ApiReply, ApiStatus> {
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
             // The path of a namespaced object must have its namespace.
@@ -124,17 +117,12 @@ impl Api {
         };
         let (evicts, proxies) = (target.subresource == "eviction", target.subresource == "proxy");
         let named = !target.name.is_empty();
-        let allowed = match asked.method {
+        let allowed = match asked.head.method {
             Method::GET => !evicts,
             // The proxy supports only GET.
             _ if proxies => false,
-            Method::POST => {
-                if named {
-                    evicts
-                } else {
-                    !resource.namespaced || !target.namespace.is_empty()
-                }
-            }
+            Method::POST if named => evicts,
+            Method::POST => !resource.namespaced || !target.namespace.is_empty(),
             Method::PUT | Method::PATCH => named && !evicts,
             Method::DELETE => named && target.subresource.is_empty(),
             _ => false,
@@ -142,7 +130,7 @@ impl Api {
         if !allowed {
             return Err(ApiStatus::method_not_allowed());
         }
-        let format = format::format(asked.header(&ACCEPT))?;
+        let format = ObjectFormat::of(asked.header(&ACCEPT))?;
         let operation = Operation { api: self, asked, target, resource, format };
         match asked.kind.verb.as_str() {
             "get" if proxies => return proxy::get(&operation).await,
@@ -151,12 +139,12 @@ impl Api {
             "watch" => return watch::watch(&operation),
             _ => {}
         }
-        let body = self.body(asked, body).await?;
+        let body = decoded(asked, body)?;
         self.etcd.write(resource, &asked.query).await?;
         match asked.kind.verb.as_str() {
             "create" if evicts => {
                 let warnings = admission::review(&operation, &body).await?;
-                evict::evict(&operation, &body).map(|reply| admission::with_warnings(reply, &warnings))
+                delete::evict(&operation, &body).map(|reply| admission::with_warnings(reply, &warnings))
             }
             "create" => write::create(&operation, &body),
             "update" => write::update(&operation, &body),
@@ -164,21 +152,15 @@ impl Api {
             _ => delete::delete(&operation, &body),
         }
     }
+}
 
-    async fn body<B>(&self, asked: &AskedOperation, body: B) -> Result<Bytes, ApiStatus>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>>,
-    {
-        let read = Limited::new(body, MAX_BODY).collect().await;
-        let bytes = read.map_err(|error| ApiStatus::bad_request(error.to_string()))?.to_bytes();
-        let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
-        match media_type {
-            "application/vnd.kubernetes.protobuf" => {
-                protobuf::to_json(&bytes).ok_or_else(ApiStatus::undecodable)
-            }
-            _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
-            "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
-            _ => Err(ApiStatus::undecodable()),
-        }
+/// Returns the body as JSON, unless it is a patch, whose media types have an error of their own.
+fn decoded(asked: &AskedOperation, body: Bytes) -> Result<Bytes, ApiStatus> {
+    let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    match media_type {
+        "application/vnd.kubernetes.protobuf" => protobuf::to_json(&body).ok_or_else(ApiStatus::undecodable),
+        _ if asked.head.method == Method::PATCH || body.is_empty() => Ok(body),
+        "" | "application/json" | "application/x-www-form-urlencoded" => Ok(body),
+        _ => Err(ApiStatus::undecodable()),
     }
 }

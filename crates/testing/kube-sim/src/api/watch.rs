@@ -1,18 +1,17 @@
 //! Watches: a stream of events, one chunk each, flushed as it comes.
 
-use super::bookmark;
 use super::operation::Operation;
-use super::server::Api;
-use crate::counters::Open;
+use crate::counters::{Open, RequestKind};
 use crate::faults::etcd::{Cache, Caches};
-use crate::faults::requests::{Effect, RequestInfo};
+use crate::faults::requests::Effect;
 use crate::observed::Observer;
-use crate::store::object::{Obj, Object, meta_mut, render};
+use crate::server::Api;
+use crate::store::object::Obj;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use crate::store::{Change, Feed, Start, Subscription};
-use crate::wire::format::{ObjectFormat, metadata_only};
+use crate::store::{Change, Feed};
+use crate::wire::format::ObjectFormat;
 use crate::wire::options;
 use crate::wire::reply::{self, ApiReply, StreamCut};
 use crate::wire::request::QueryString;
@@ -20,10 +19,11 @@ use bytes::Bytes;
 use futures::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
@@ -36,47 +36,34 @@ pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     if query.get("sendInitialEvents").is_some() {
         return Err(ApiStatus::no_streaming_lists());
     }
-    let mut selector = options::selector(resource, query)?;
-    if !operation.target.name.is_empty() {
-        selector = selector.named(&operation.target.name);
-    }
     let asked = options::version(query)?;
-    // Watches without a version, or from 0, start with the current objects.
-    let initial = asked == 0;
     let cache = api.etcd.cache(resource);
-    let start = start(cache.as_deref(), asked);
-    let namespace = operation.target.within();
-    let mut watch = Watch::new(operation, selector);
-    watch.from = asked;
+    // Watches without a version, or from 0, start with the current objects: those of the cache, if the link to etcd is cut.
+    let initial = asked == 0;
+    let after = if initial { cache.as_ref().map(|cache| cache.version) } else { Some(asked) };
+    let mut watch = Watch::new(operation, operation.selector()?, asked);
     if !operation.asked.effects.contains(&Effect::CloseWatch) {
-        match api.store.watch(resource, namespace, &watch.selector, start) {
+        match api.store.watch(resource, &watch.selector, after) {
             Ok(mut subscription) => {
                 if let Some(cache) = cache {
                     subscription.version = cache.version;
                     if initial {
-                        subscription.initial = cache.list(namespace, &watch.selector);
+                        subscription.initial = cache.list(&watch.selector);
                     }
                 }
                 if initial {
                     watch.from = subscription.version;
                 }
-                watch.begin(subscription);
+                watch.pending.extend(subscription.initial.into_iter().map(Pending::Added));
+                watch.pending.extend(subscription.replay.into_iter().map(Pending::Changed));
+                watch.feed = Some(subscription.feed);
             }
             Err(oldest) => watch.pending.push_back(Pending::Expired(asked, oldest)),
         }
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
-    Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
-}
-
-/// Returns the start of a watch: in the store, or, if the link to etcd is cut, with the content of the cache.
-fn start(cache: Option<&Cache>, asked: u64) -> Start {
-    match cache {
-        Some(cache) if asked == 0 => Start::After(cache.version),
-        None if asked == 0 => Start::Everything,
-        _ => Start::After(asked),
-    }
+    Ok(reply::json_body(StreamBody::new(events).boxed_unsync()))
 }
 
 fn timeout(query: &QueryString) -> Duration {
@@ -86,24 +73,19 @@ fn timeout(query: &QueryString) -> Duration {
     }
 }
 
-fn error_event(status: &ApiStatus) -> Bytes {
-    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
-}
-
 struct Watch {
     api: Arc<Api>,
     resource: &'static Resource,
     selector: Selector,
     format: ObjectFormat,
-    info: RequestInfo,
+    request: RequestKind,
     from: u64,
     pending: VecDeque<Pending>,
-    subscription: Option<Subscription>,
+    feed: Option<mpsc::Receiver<Feed>>,
     /// Observes each cut and repair of the link to etcd.
     cuts: Observer<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
-    bookmarks: bool,
     broken: bool,
     _open: Open,
 }
@@ -119,34 +101,25 @@ enum Pending {
 type Event = Result<Frame<Bytes>, StreamCut>;
 
 impl Watch {
-    fn new(operation: &Operation<'_>, selector: Selector) -> Self {
+    fn new(operation: &Operation<'_>, selector: Selector, from: u64) -> Self {
         let (api, query) = (operation.api, operation.query());
         let now = Instant::now();
         let deadline = now + timeout(query);
-        let bookmarks = query.flag("allowWatchBookmarks");
-        let bookmark = bookmarks.then(|| bookmark::next(now, deadline));
         Watch {
             api: api.clone(),
             resource: operation.resource,
             selector,
             format: operation.format,
-            info: operation.asked.info(),
-            from: 0,
+            request: operation.asked.kind.clone(),
+            from,
             pending: VecDeque::new(),
-            subscription: None,
+            feed: None,
             cuts: api.etcd.changes(),
             deadline,
-            bookmark: bookmark.flatten(),
-            bookmarks,
+            bookmark: query.flag("allowWatchBookmarks").then(|| next_bookmark(now, deadline)).flatten(),
             broken: false,
             _open: api.counters.watch(),
         }
-    }
-
-    fn begin(&mut self, mut subscription: Subscription) {
-        self.pending.extend(std::mem::take(&mut subscription.initial).into_iter().map(Pending::Added));
-        self.pending.extend(std::mem::take(&mut subscription.replay).into_iter().map(Pending::Changed));
-        self.subscription = Some(subscription);
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -158,7 +131,7 @@ impl Watch {
             if Instant::now() >= self.deadline {
                 return None;
             }
-            let unresponsive = self.api.faults.loses_events(&self.info);
+            let unresponsive = self.api.faults.loses_events(&self.request);
             let cache = self.api.etcd.cache(self.resource);
             // A server that is cut off from etcd holds back the changes that its cache has not seen.
             let known = |pending: &mut Pending| match (pending, &cache) {
@@ -175,7 +148,7 @@ impl Watch {
                 continue;
             }
             let wake = self.bookmark.map_or(self.deadline, |b| b.min(self.deadline));
-            let feed = &mut self.subscription.as_mut()?.feed;
+            let feed = self.feed.as_mut()?;
             tokio::select! {
                 biased;
                 () = self.cuts.changed() => {}
@@ -197,8 +170,7 @@ impl Watch {
         match fed {
             Some(Feed::Change(change)) => self.pending.push_back(Pending::Changed(change)),
             Some(Feed::Expired(oldest)) => {
-                self.subscription = None;
-                self.bookmark = None;
+                self.feed = None;
                 self.pending.push_back(Pending::Expired(self.from, oldest));
             }
             // The watch was too slow, or was closed by a fault.
@@ -209,28 +181,29 @@ impl Watch {
 
     /// Returns a bookmark, unless changes are still waiting in the feed: a bookmark must not overtake them.
     fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
-        self.bookmark = bookmark::next(now, self.deadline);
+        self.bookmark = next_bookmark(now, self.deadline);
         let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
-        let subscription = self.subscription.as_mut()?;
         // There is nothing new since the start and there can be nothing new, or the start was a version that
         // does not exist yet.
         if version < self.from || (cache.is_some() && version == self.from) {
             return None;
         }
-        if cache.is_none() && !subscription.feed.is_empty() {
+        if cache.is_none() && !self.feed.as_ref()?.is_empty() {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
-        self.bookmarks.then(|| self.line("BOOKMARK", &bookmark::object(self.resource, version)))
+        Some(self.line("BOOKMARK", &bookmark(self.resource, version)))
     }
 
     fn render(&self, pending: Pending) -> Option<Bytes> {
         match pending {
-            Pending::Added(object) => Some(self.line("ADDED", &object)),
+            Pending::Added(object) => Some(self.line("ADDED", &object.value)),
             Pending::Changed(change) => self.change_line(&change),
-            Pending::Expired(asked, oldest) => Some(error_event(&ApiStatus::expired(format!(
-                "too old resource version: {asked} ({oldest})"
-            )))),
+            Pending::Expired(asked, oldest) => {
+                let message = format!("too old resource version: {asked} ({oldest})");
+                let status = ApiStatus::expired(message).json();
+                Some(format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into())
+            }
         }
     }
 
@@ -243,35 +216,26 @@ impl Watch {
         let was = change.old.as_ref().is_some_and(|old| self.selector.matches(old));
         let is = !change.deleted && self.selector.matches(&change.object);
         match (was, is) {
-            (false, true) => Some(self.line("ADDED", &change.object)),
-            (true, true) => Some(self.line("MODIFIED", &change.object)),
-            (true, false) if change.deleted => Some(self.line("DELETED", &change.object)),
+            (false, true) => Some(self.line("ADDED", &change.object.value)),
+            (true, true) => Some(self.line("MODIFIED", &change.object.value)),
+            (true, false) if change.deleted => Some(self.line("DELETED", &change.object.value)),
             (true, false) => {
                 // The selector no longer matches: the watch sends the old content with the new version, as
                 // the watch cache does.
-                let old = change.old.as_ref()?;
-                let mut value = old.value.clone();
-                let version = Value::String(change.version.to_string());
-                meta_mut(&mut value).insert("resourceVersion".to_owned(), version);
-                let gone = Object::new(self.resource, old.key.clone(), value);
+                let mut gone = change.old.as_ref()?.value.clone();
+                gone["metadata"]["resourceVersion"] = json!(change.version.to_string());
                 Some(self.line("DELETED", &gone))
             }
             (false, false) => None,
         }
     }
 
-    fn line(&self, kind: &str, object: &Obj) -> Bytes {
-        let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
-        out.extend(match self.format {
-            ObjectFormat::Metadata => render(&metadata_only(&object.value)),
-            ObjectFormat::Object => object.full(),
-        });
-        out.extend_from_slice(b"}\n");
-        out.into()
+    fn line(&self, kind: &str, object: &Value) -> Bytes {
+        format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", self.format.render(object)).into()
     }
 
     fn damaged(&mut self, line: Bytes) -> Bytes {
-        match self.api.faults.on_event(&self.info) {
+        match self.api.faults.on_event(&self.request) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
@@ -282,4 +246,46 @@ impl Watch {
             _ => line,
         }
     }
+}
+
+/// The time between two bookmarks.
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
+/// The time between the API server's last bookmark and the end of the watch.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// Returns the time of the next bookmark: after one interval with a little jitter, or shortly before the end
+/// if that is sooner.
+fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
+    let jittered = BOOKMARK_INTERVAL.mul_f64(1.0 - fastrand::f64() / 50.0);
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
+    Some((now + jittered).min(last))
+}
+
+/// Returns an empty object with only a version.
+fn bookmark(resource: &Resource, version: u64) -> Value {
+    let mut value = match resource.plural {
+        "nodes" => json!({"spec": {}, "status": blank_status()}),
+        "pods" => json!({"spec": {"containers": null}, "status": {}}),
+        "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
+        "configmaps" | "secrets" | "serviceaccounts" => json!({}),
+        _ if resource.has_status() => json!({"spec": {}, "status": {}}),
+        _ => json!({"spec": {}}),
+    };
+    value["kind"] = json!(resource.kind);
+    value["apiVersion"] = json!(resource.api_version());
+    value["metadata"] = json!({"resourceVersion": version.to_string()});
+    value
+}
+
+/// Returns an empty status of a Node. Go prints these fields even when they are empty.
+fn blank_status() -> Value {
+    json!({
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": {
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "", "architecture": "",
+        },
+    })
 }

@@ -3,29 +3,21 @@
 use super::operation::Operation;
 use super::read;
 use crate::store::Edit;
-use crate::store::object::{Key, Obj, Object, meta_mut, meta_str};
-use crate::store::resource::by_plural;
-use crate::store::status::{ApiStatus, Subject};
+use crate::store::object::{Key, Obj, meta_mut, meta_str};
+use crate::store::status::ApiStatus;
 use crate::wire::reply::ApiReply;
-use crate::writes::{managers, patch, prepare};
+use crate::writes::{accept, decode, patched, prepare_creation, prepare_update, record_manager};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
 pub(super) fn create(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (resource, namespace) = (operation.resource, &operation.target.namespace);
-    let mut value = prepare::decode(body)?;
-    prepare::accept(resource, namespace, &mut value)?;
-    let namespaces = by_plural("namespaces");
-    if resource.namespaced && operation.api.store.get(namespaces, &Key::new("", &**namespace)).is_none() {
-        return Err(ApiStatus::not_found(namespaces.subject(namespace)));
-    }
+    let mut value = decode(body)?;
+    accept(resource, namespace, &mut value);
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
-    if name.is_empty() {
-        return Err(ApiStatus::bad_request("metadata.name: Required value: name is required"));
-    }
-    prepare::create(resource, &mut value);
-    managers::record(None, &mut value, &operation.asked.manager(), "");
+    prepare_creation(resource, &mut value);
+    record_manager(None, &mut value, operation.asked.manager(), "");
     write(operation, &name, StatusCode::CREATED, |old| match old {
         Some(_) => Err(ApiStatus::already_exists(resource.subject(&name))),
         None => Ok(Edit::Put(value)),
@@ -33,7 +25,7 @@ pub(super) fn create(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
 }
 
 pub(super) fn update(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
-    let value = prepare::decode(body)?;
+    let value = decode(body)?;
     change(operation, |_| Ok(value))
 }
 
@@ -42,7 +34,7 @@ pub(super) fn patch(
     media_type: &str,
     body: &Bytes,
 ) -> Result<ApiReply, ApiStatus> {
-    change(operation, |old| patch::patched(media_type, old, body))
+    change(operation, |old| patched(media_type, old, body))
 }
 
 /// Stores the result of `make` for the current object, under all the rules of an update.
@@ -55,17 +47,19 @@ fn change(
     write(operation, &target.name, StatusCode::OK, |old| {
         let old = &old.ok_or_else(|| ApiStatus::not_found(subject))?.value;
         let mut new = make(old)?;
-        prepare::accept(resource, &target.namespace, &mut new)?;
-        if meta_str(&new, "name") != Some(&*target.name) {
-            return Err(ApiStatus::bad_request("the name of the object does not match the name on the URL"));
+        accept(resource, &target.namespace, &mut new);
+        let version = |object| meta_str(object, "resourceVersion");
+        if version(&new).is_some() && version(&new) != version(old) {
+            let why =
+                "the object has been modified; please apply your changes to the latest version and try again";
+            return Err(ApiStatus::conflict(subject, why));
         }
-        precondition(&new, old, subject)?;
-        prepare::update(resource, old, &mut new, operation.status_only());
+        prepare_update(resource, old, &mut new, operation.status_only());
         if is_same(old, &new) {
             return Ok(Edit::Keep);
         }
-        managers::record(Some(old), &mut new, &operation.asked.manager(), &target.subresource);
-        Ok(if is_released(&new) { Edit::Remove } else { Edit::Put(new) })
+        record_manager(Some(old), &mut new, operation.asked.manager(), &target.subresource);
+        Ok(Edit::Put(new))
     })
 }
 
@@ -79,35 +73,14 @@ fn write(
     let mut preview = None;
     let (stored, _) = operation.api.store.write(resource, &key, |old| match edit(old)? {
         Edit::Put(value) if operation.query().dry_run() => {
-            preview = Some(Object::new(resource, key.clone(), value));
+            preview = Some(value);
             Ok(Edit::Keep)
         }
         edit => Ok(edit),
     })?;
-    let object = preview.or(stored).ok_or_else(|| ApiStatus::not_found(resource.subject(name)))?;
+    let object = preview.or_else(|| Some(stored?.value.clone()));
+    let object = object.ok_or_else(|| ApiStatus::not_found(resource.subject(name)))?;
     Ok(read::one(&object, operation.format, code))
-}
-
-/// Returns true if the last finalizer of a deleted object is gone, so that the object goes, too.
-fn is_released(new: &Value) -> bool {
-    let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
-    meta_str(new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty)
-}
-
-/// Returns a conflict unless the resourceVersion and UID of the client's copy are the current ones.
-fn precondition(new: &Value, old: &Value, subject: Subject<'_>) -> Result<(), ApiStatus> {
-    let differs = |field: &str| meta_str(new, field).filter(|given| Some(*given) != meta_str(old, field));
-    if let Some(uid) = differs("uid") {
-        let now = meta_str(old, "uid").unwrap_or_default();
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {now}");
-        return Err(ApiStatus::conflict(subject, &why));
-    }
-    if differs("resourceVersion").is_some() {
-        let why =
-            "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(ApiStatus::conflict(subject, why));
-    }
-    Ok(())
 }
 
 /// Returns true if a write changes nothing but bookkeeping. Such a write is not stored.

@@ -1,14 +1,12 @@
 //! Simulated kubelets, which renew Leases and post heartbeats.
 
 use crate::cluster::node;
-use crate::store::object::{Key, as_map, child_mut, uuid};
+use crate::store::object::{Key, Obj, as_map, child_mut, now, now_micro, uuid};
 use crate::store::resource::{by_plural, nodes};
-use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
-use crate::writes::managers;
+use crate::writes::record_manager;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,62 +15,33 @@ const HEARTBEAT: Duration = Duration::from_mins(5);
 /// The jitter of a renewal, as in client-go's `JitterUntil(0.04)`.
 const JITTER: f64 = 0.04;
 
-#[derive(Debug)]
-struct Kubelet {
-    renew_at: Instant,
-    beat_at: Instant,
-}
-
-#[derive(Debug)]
-pub(crate) struct Kubelets {
-    /// Ordered, so that the same seed gives the same run.
-    all: Mutex<BTreeMap<String, Kubelet>>,
-    lease: Duration,
-}
-
-impl Kubelets {
-    pub(crate) fn new(lease: Duration) -> Self {
-        Kubelets { all: Mutex::new(BTreeMap::new()), lease }
-    }
-
-    pub(crate) fn start(&self, node: &str) {
-        let now = Instant::now();
-        // The heartbeats are spread out, since the kubelets of a cluster do not start in the same instant.
-        let kubelet = Kubelet { renew_at: now, beat_at: now + HEARTBEAT.mul_f64(fastrand::f64()) };
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_owned(), kubelet);
-    }
-
-    /// Runs all kubelets. They reach the API server while `is_up`.
-    pub(crate) async fn run(self: Arc<Self>, store: Arc<Store>, is_up: impl Fn() -> bool) {
-        let tick = (self.lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
-        loop {
-            tokio::time::sleep(tick).await;
-            if is_up() {
-                self.pass(&store);
-            }
+/// Runs a node's kubelet until the node is deleted. It reaches the API server while `is_up`.
+pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: impl Fn() -> bool) {
+    // The heartbeats are spread out, since the kubelets of a cluster do not start in the same instant.
+    let mut beat_at = Instant::now() + HEARTBEAT.mul_f64(fastrand::f64());
+    let jittered = |interval: Duration| interval.mul_f64(1.0 + JITTER * fastrand::f64());
+    loop {
+        if !is_up() {
+            tokio::time::sleep(lease / 20).await;
+            continue;
         }
-    }
-
-    fn pass(&self, store: &Store) {
-        let now = Instant::now();
-        let after = |interval: Duration| now + interval.mul_f64(1.0 + JITTER * fastrand::f64());
-        for (name, kubelet) in self.all.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            if now >= kubelet.renew_at {
-                renew(store, name);
-                kubelet.renew_at = after(self.lease);
-            }
-            if now >= kubelet.beat_at {
-                beat(store, name);
-                kubelet.beat_at = after(HEARTBEAT);
-            }
+        // A node that is made again has a kubelet of its own.
+        let is_there = store.get(nodes(), &node.key).is_some_and(|now| now.meta("uid") == node.meta("uid"));
+        if !is_there {
+            return;
         }
+        renew(&store, &node);
+        if Instant::now() >= beat_at {
+            beat(&store, &node.key.name);
+            beat_at = Instant::now() + jittered(HEARTBEAT);
+        }
+        tokio::time::sleep(jittered(lease)).await;
     }
 }
 
-fn renew(store: &Store, name: &str) {
-    let Some(node) = store.get(nodes(), &Key::new("", name)) else { return };
-    let leases = by_plural("leases");
-    let _ = store.write(leases, &Key::new("kube-node-lease", name), |old| {
+fn renew(store: &Store, node: &Obj) {
+    let (leases, name) = (by_plural("leases"), &node.key.name);
+    let _ = store.write(leases, &Key::new("kube-node-lease", name.as_str()), |old| {
         let mut lease = old.map_or_else(
             || {
                 json!({
@@ -87,7 +56,7 @@ fn renew(store: &Store, name: &str) {
             |old| old.value.clone(),
         );
         child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(now_micro()));
-        managers::record(old.map(|old| &old.value), &mut lease, "kubelet", "");
+        record_manager(old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
     });
 }

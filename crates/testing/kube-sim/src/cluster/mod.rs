@@ -1,6 +1,5 @@
 //! The parts of a cluster besides its API server.
 
-pub(crate) mod base;
 pub(crate) mod kubelet;
 pub(crate) mod node;
 pub(crate) mod node_controller;

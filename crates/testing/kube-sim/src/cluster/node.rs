@@ -1,11 +1,10 @@
 //! Realistic nodes: the shape of a captured node, with an adjustable size.
 
-use crate::store::object::{Key, child_mut, uuid};
+use crate::store::object::{Key, child_mut, now, uuid};
 use crate::store::resource::nodes;
 use crate::store::status::ApiStatus;
-use crate::store::time::now;
 use crate::store::{Edit, Store};
-use crate::writes::managers;
+use crate::writes::record_manager;
 use serde_json::{Value, json};
 
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
@@ -60,22 +59,14 @@ pub fn make(name: &str, index: usize, bytes: usize) -> Value {
             "images": [],
         },
     });
-    let base = node.to_string().len();
-    let mut images = Vec::new();
-    let mut size = base + 700;
-    while size < bytes {
-        let digest = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
-        let repository = format!("registry.example.com/team-{}/service-{}", fastrand::u8(..), images.len());
-        let image = json!({
-            "names": [format!("{repository}@sha256:{digest}"), format!("{repository}:v1.{}.0", fastrand::u8(..))],
-            "sizeBytes": fastrand::u64(1_000_000..900_000_000),
-        });
-        size += image.to_string().len() + 1;
-        images.push(image);
-    }
-    if let Some(slot) = node.pointer_mut("/status/images") {
-        *slot = Value::Array(images);
-    }
+    let image = |number: usize| {
+        let name = format!("registry.example.com/service-{number}");
+        let digest = format!("{:064x}", fastrand::u128(..));
+        let names = [format!("{name}@sha256:{digest}"), format!("{name}:v1.{}.0", fastrand::u8(..))];
+        json!({"names": names, "sizeBytes": fastrand::u64(1_000_000..900_000_000)})
+    };
+    let images = bytes.saturating_sub(node.to_string().len() + 700) / image(0).to_string().len();
+    node["status"]["images"] = (0..images).map(image).collect();
     node
 }
 
@@ -94,7 +85,7 @@ pub(crate) fn edit(
         if *old == new {
             return Ok(Edit::Keep);
         }
-        managers::record(Some(old), &mut new, manager, subresource);
+        record_manager(Some(old), &mut new, manager, subresource);
         Ok(Edit::Put(new))
     });
     written.is_ok()
@@ -122,10 +113,4 @@ pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: 
         }
         None => conditions.push(fresh),
     }
-}
-
-pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = node.pointer("/status/conditions")?.as_array()?;
-    let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
-    found.get("status")?.as_str()
 }

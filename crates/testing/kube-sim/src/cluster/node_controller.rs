@@ -1,10 +1,10 @@
-//! The node lifecycle controller: `NoSchedule` taints follow conditions and `spec.unschedulable`.
+//! The node lifecycle controller: a `NoSchedule` taint follows `spec.unschedulable`.
 
-use crate::cluster::node::{condition, edit};
-use crate::store::object::child_mut;
+use crate::cluster::node::edit;
+use crate::store::object::{child_mut, now};
 use crate::store::resource::nodes;
 use crate::store::selector::Selector;
-use crate::store::{Feed, Start, Store};
+use crate::store::{Feed, Store};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,21 +13,12 @@ use std::time::Duration;
 /// The controller's delay. The captured cluster's controller reacted to a cordon after 9 to 14 ms.
 const REACTION: Duration = Duration::from_millis(5);
 
-/// Taints by condition: (type, status, key).
-const BY_CONDITION: [(&str, &str, &str); 6] = [
-    ("Ready", "False", "node.kubernetes.io/not-ready"),
-    ("Ready", "Unknown", "node.kubernetes.io/unreachable"),
-    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
-    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
-    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
-    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
-];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Follows all nodes for as long as the store lives.
 pub(crate) async fn run(store: Arc<Store>) {
     loop {
-        let Ok(mut nodes) = store.watch(nodes(), None, &Selector::default(), Start::Everything) else {
+        let Ok(mut nodes) = store.watch(nodes(), &Selector::default(), None) else {
             return;
         };
         let mut dirty: BTreeSet<String> = nodes.initial.iter().map(|n| n.key.name.clone()).collect();
@@ -45,34 +36,23 @@ pub(crate) async fn run(store: Arc<Store>) {
                 dirty.insert(change.object.key.name.clone());
             }
             for name in std::mem::take(&mut dirty) {
-                edit(&store, &name, ("kube-controller-manager", ""), set_taints);
+                edit(&store, &name, ("kube-controller-manager", ""), set_taint);
             }
         }
     }
 }
 
-fn set_taints(node: &mut Value) {
-    let mut wanted: Vec<&str> = BY_CONDITION
-        .iter()
-        .filter(|(kind, status, _)| condition(node, kind) == Some(status))
-        .map(|(.., key)| *key)
-        .collect();
-    if node.pointer("/spec/unschedulable") == Some(&json!(true)) {
-        wanted.push(UNSCHEDULABLE);
-    }
+fn set_taint(node: &mut Value) {
+    let is_cordoned = node["spec"]["unschedulable"] == true;
+    let is_own = |taint: &Value| taint["key"] == UNSCHEDULABLE;
     let spec = child_mut(node, "spec");
     let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
-    let ours = |taint: &Value| {
-        let key = taint.get("key")?.as_str()?.to_owned();
-        let managed = BY_CONDITION.iter().any(|(.., k)| *k == key) || key == UNSCHEDULABLE;
-        (managed && taint.get("effect") == Some(&json!("NoSchedule"))).then_some(key)
-    };
-    taints.retain(|taint| ours(taint).is_none_or(|key| wanted.contains(&key.as_str())));
-    for key in wanted {
-        if !taints.iter().any(|taint| ours(taint).as_deref() == Some(key)) {
-            let now = crate::store::time::now();
-            taints.push(json!({"key": key, "effect": "NoSchedule", "timeAdded": now}));
+    match (is_cordoned, taints.iter().any(is_own)) {
+        (true, false) => {
+            taints.push(json!({"key": UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": now()}));
         }
+        (false, true) => taints.retain(|taint| !is_own(taint)),
+        _ => return,
     }
     if taints.is_empty() {
         spec.remove("taints");

@@ -68,7 +68,7 @@ impl Etcd {
                     // The cache has not changed since the first cut.
                     Some(cache) => Cache { version: cache.version, objects: cache.objects.clone(), lost },
                     None => {
-                        let (version, objects) = store.list(resource, None, &Selector::default());
+                        let (version, objects) = store.list(resource, &Selector::default());
                         Cache { version, objects, lost }
                     }
                 };
@@ -143,9 +143,8 @@ impl Cache {
         self.objects.iter().find(|object| object.key == *key).cloned()
     }
 
-    pub(crate) fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
-        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
-        self.objects.iter().filter(fits).cloned().collect()
+    pub(crate) fn list(&self, selector: &Selector) -> Vec<Obj> {
+        self.objects.iter().filter(|object| selector.matches(object)).cloned().collect()
     }
 
     /// Waits for a version as the API server does, and fails if the cache does not have it: a frozen cache

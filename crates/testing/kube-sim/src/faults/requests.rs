@@ -1,5 +1,6 @@
 //! The fault switches that work on requests.
 
+use crate::counters::RequestKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,8 @@ pub struct Fault {
     pub scope: FaultScope,
     /// The probability, 0 to 1.
     pub probability: f64,
+    /// The number of requests that it still affects.
+    pub times: u32,
 }
 
 /// The effect of a fault on a request.
@@ -55,13 +58,13 @@ pub enum Effect {
 pub struct FaultScope {
     /// The plural resources. Requests for other paths (discovery, health) have none, so a scope with
     /// resources does not include them.
-    pub resources: Vec<String>,
+    resources: Vec<&'static str>,
     /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
-    pub verbs: Vec<String>,
+    verbs: Vec<&'static str>,
     /// The names of the affected users.
-    pub users: Vec<String>,
+    users: Vec<&'static str>,
     /// The numbers of the API servers.
-    pub servers: Vec<usize>,
+    servers: Vec<usize>,
 }
 
 impl FaultScope {
@@ -72,40 +75,37 @@ impl FaultScope {
 
     /// Limits the scope to these resources.
     #[must_use]
-    pub fn resources(self, resources: &[&str]) -> Self {
-        FaultScope { resources: owned(resources), ..self }
+    pub fn resources(self, resources: &[&'static str]) -> Self {
+        FaultScope { resources: resources.to_vec(), ..self }
     }
 
     /// Limits the scope to these verbs.
     #[must_use]
-    pub fn verbs(self, verbs: &[&str]) -> Self {
-        FaultScope { verbs: owned(verbs), ..self }
+    pub fn verbs(self, verbs: &[&'static str]) -> Self {
+        FaultScope { verbs: verbs.to_vec(), ..self }
     }
 
     /// Limits the scope to these users.
     #[must_use]
-    pub fn users(self, users: &[&str]) -> Self {
-        FaultScope { users: owned(users), ..self }
+    pub fn users(self, users: &[&'static str]) -> Self {
+        FaultScope { users: users.to_vec(), ..self }
     }
 
     /// Limits the scope to these API servers; 0 is the first.
     #[must_use]
-    pub fn servers(mut self, servers: &[usize]) -> Self {
-        self.servers = servers.to_vec();
-        self
+    pub fn servers(self, servers: &[usize]) -> Self {
+        FaultScope { servers: servers.to_vec(), ..self }
     }
 
-    fn covers(&self, request: &RequestInfo) -> bool {
-        let has = |list: &[String], word: &str| list.is_empty() || list.iter().any(|w| w == word);
-        has(&self.resources, &request.resource)
+    fn covers(&self, request: &RequestKind) -> bool {
+        let has = |list: &[&str], word: &str| list.is_empty() || list.contains(&word);
+        // A path that is not a resource begins with a slash.
+        let resource = request.resource.split('/').next().unwrap_or_default();
+        has(&self.resources, resource)
             && has(&self.verbs, &request.verb)
             && has(&self.users, &request.user)
             && (self.servers.is_empty() || self.servers.contains(&request.server))
     }
-}
-
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl Effect {
@@ -116,7 +116,7 @@ impl Effect {
 
     /// Returns this effect for a scope.
     pub fn on(self, scope: FaultScope) -> Fault {
-        Fault { effect: self, scope, probability: 1.0 }
+        Fault { effect: self, scope, probability: 1.0, times: u32::MAX }
     }
 
     /// Returns true if the effect applies to a request with this verb. [`Effect::LoseEvents`] is not one of them: a
@@ -139,19 +139,15 @@ impl Effect {
 impl Fault {
     /// Sets the share of requests that the fault affects.
     #[must_use]
-    pub fn probability(mut self, probability: f64) -> Self {
-        self.probability = probability;
-        self
+    pub fn probability(self, probability: f64) -> Self {
+        Fault { probability, ..self }
     }
-}
 
-/// The properties of a request that a scope selects by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestInfo {
-    pub resource: String,
-    pub verb: String,
-    pub user: String,
-    pub server: usize,
+    /// Limits the number of requests that the fault affects.
+    #[must_use]
+    pub fn times(self, times: u32) -> Self {
+        Fault { times, ..self }
+    }
 }
 
 /// The id of an active fault.
@@ -161,7 +157,7 @@ pub type FaultId = u64;
 #[derive(Debug, Default)]
 pub struct Faults {
     on: Mutex<Vec<(FaultId, Fault)>>,
-    next: AtomicU64,
+    added: AtomicU64,
 }
 
 impl Faults {
@@ -171,7 +167,7 @@ impl Faults {
 
     /// Activates a fault, and returns its ID.
     pub fn add(&self, fault: Fault) -> FaultId {
-        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.added.fetch_add(1, Ordering::Relaxed);
         self.lock().push((id, fault));
         id
     }
@@ -190,26 +186,32 @@ impl Faults {
     }
 
     /// Returns the effects on this request. The probability is drawn once per request.
-    pub(crate) fn on_request(&self, request: &RequestInfo) -> Vec<Effect> {
+    pub(crate) fn on_request(&self, request: &RequestKind) -> Vec<Effect> {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
     /// Returns the effect on this event of a watch. The probability is drawn once per event, and the first
     /// effect is enough.
-    pub(crate) fn on_event(&self, request: &RequestInfo) -> Option<Effect> {
+    pub(crate) fn on_event(&self, request: &RequestKind) -> Option<Effect> {
         self.draw(request, Effect::strikes_event).into_iter().next()
     }
 
-    fn draw(&self, request: &RequestInfo, fits: impl Fn(&Effect) -> bool) -> Vec<Effect> {
-        let strikes = |fault: &Fault| {
-            fits(&fault.effect) && fault.scope.covers(request) && fastrand::f64() < fault.probability
-        };
-        let on = self.lock();
-        on.iter().filter(|(_, fault)| strikes(fault)).map(|(_, fault)| fault.effect.clone()).collect()
+    fn draw(&self, request: &RequestKind, fits: impl Fn(&Effect) -> bool) -> Vec<Effect> {
+        let mut on = self.lock();
+        let faults = on.iter_mut().map(|(_, fault)| fault);
+        let struck = faults.filter(|fault| {
+            let is_meant = fits(&fault.effect) && fault.scope.covers(request) && fault.times > 0;
+            is_meant && fastrand::f64() < fault.probability
+        });
+        let effects = struck.map(|fault| {
+            fault.times -= 1;
+            fault.effect.clone()
+        });
+        effects.collect()
     }
 
     /// Returns `None` unless the watch is unresponsive now. The value is true if its bookmarks still come.
-    pub(crate) fn loses_events(&self, request: &RequestInfo) -> Option<bool> {
+    pub(crate) fn loses_events(&self, request: &RequestKind) -> Option<bool> {
         self.lock().iter().find_map(|(_, fault)| match fault.effect {
             Effect::LoseEvents { bookmarks } if fault.scope.covers(request) => Some(bookmarks),
             _ => None,

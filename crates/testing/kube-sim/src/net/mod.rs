@@ -3,9 +3,9 @@
 pub(crate) mod tls;
 
 use crate::api::operation::Certified;
-use crate::api::server::{Api, ApiService};
 use crate::counters::Open;
 use crate::faults::connection::{self, Switch, SwitchedStream};
+use crate::server::Api;
 use crate::wire::reply::{GoAway, StreamCut};
 use http::{Request, Version};
 use hyper::body::Incoming;
@@ -22,8 +22,7 @@ use std::time::Duration;
 use tls::Tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
-use tower::Service;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// The time limit for a client's TLS handshake and for its request headers.
 const SLOW_CLIENT: Duration = Duration::from_secs(10);
@@ -31,7 +30,7 @@ const SLOW_CLIENT: Duration = Duration::from_secs(10);
 const REBIND_TRIES: u32 = 200;
 
 struct Running {
-    task: tokio::task::JoinHandle<()>,
+    task: JoinHandle<()>,
     filter: Arc<TcpListener>,
 }
 
@@ -129,21 +128,19 @@ impl Net {
 
     /// Closes the listener and resets every connection, as a killed process does.
     pub async fn kill(&self) {
-        let running = lock(&self.running).take();
-        if let Some(running) = running {
-            running.task.abort();
-            drop(running.filter);
-            let _ = running.task.await;
+        if let Some(task) = self.stop() {
+            let _ = task.await;
         }
         self.reset_connections();
     }
 
-    /// Does the same as [`Net::kill`] without waiting for the end.
-    pub(crate) fn stop(&self) {
-        if let Some(running) = lock(&self.running).take() {
-            running.task.abort();
-        }
+    /// Does the same as [`Net::kill`] without waiting for the end of the returned task.
+    pub(crate) fn stop(&self) -> Option<JoinHandle<()>> {
+        let running = lock(&self.running).take();
         self.reset_connections();
+        let task = running?.task;
+        task.abort();
+        Some(task)
     }
 
     /// Resets every open connection.
@@ -283,7 +280,7 @@ impl Net {
                 request.extensions_mut().insert(certified);
             }
             let (version, leave) = (request.version(), leave.clone());
-            let reply = ApiService::new(self.api.clone()).call(request);
+            let reply = self.api.clone().serve(request);
             async move {
                 let reply = reply.await?;
                 if version == Version::HTTP_2 && reply.extensions().get::<GoAway>().is_some() {

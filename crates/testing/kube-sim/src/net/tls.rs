@@ -7,12 +7,16 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// An error of making a certificate.
+/// An error that keeps the simulator from starting, or from making a certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
+pub enum SetupError {
+    /// The port could not be bound.
+    #[error("cannot listen: {0}")]
+    Listen(#[from] io::Error),
     /// An error of a key or certificate.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
@@ -35,7 +39,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// Returns an identity with a CA and a certificate for loopback, the usual service names and `address`.
-    pub(crate) fn new(address: IpAddr) -> Result<Self, CertificateError> {
+    pub(crate) fn new(address: IpAddr) -> Result<Self, SetupError> {
         Ok(Tls { state: RwLock::new(fresh(address)?), address })
     }
 
@@ -47,7 +51,7 @@ impl Tls {
         self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    pub(crate) fn administrator(&self) -> Result<(String, String), CertificateError> {
+    pub(crate) fn administrator(&self) -> Result<(String, String), SetupError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");
         params.distinguished_name.push(DnType::OrganizationName, "system:masters");
@@ -59,7 +63,7 @@ impl Tls {
 
     /// Makes a new server certificate. With `ca`, a new CA signs it, which clients do not trust until they
     /// reread it.
-    pub(crate) fn rotate(&self, ca: bool) -> Result<(), CertificateError> {
+    pub(crate) fn rotate(&self, ca: bool) -> Result<(), SetupError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if ca {
             *state = fresh(self.address)?;
@@ -70,7 +74,7 @@ impl Tls {
     }
 
     /// Makes a new server certificate that is valid for these names only.
-    pub(crate) fn rename(&self, names: &[&str]) -> Result<(), CertificateError> {
+    pub(crate) fn rename(&self, names: &[&str]) -> Result<(), SetupError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         state.config = leaf(&state.issuer, &state.ca, names)?;
@@ -78,7 +82,7 @@ impl Tls {
     }
 }
 
-fn fresh(address: IpAddr) -> Result<State, CertificateError> {
+fn fresh(address: IpAddr) -> Result<State, SetupError> {
     // Each CA has a name of its own, so that clients do not confuse it with an earlier one.
     let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
     let mut params = CertificateParams::new(Vec::new())?;
@@ -111,7 +115,7 @@ fn leaf(
     issuer: &Issuer<'static, KeyPair>,
     ca: &CertificateDer<'static>,
     names: Vec<String>,
-) -> Result<Arc<ServerConfig>, CertificateError> {
+) -> Result<Arc<ServerConfig>, SetupError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -4,14 +4,13 @@ pub(crate) mod object;
 pub(crate) mod resource;
 pub(crate) mod selector;
 pub(crate) mod status;
-pub(crate) mod time;
 
 use crate::store::object::{Key, Obj, Object, meta_mut};
-use crate::store::resource::Resource;
+use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
@@ -50,14 +49,6 @@ pub(crate) enum Edit {
     Keep,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// All current objects, then changes.
-    Everything,
-    /// The changes after this version.
-    After(u64),
-}
-
 /// A running watch: its initial events and its feed.
 #[derive(Debug)]
 pub(crate) struct Subscription {
@@ -72,43 +63,35 @@ pub(crate) struct Subscription {
 }
 
 struct Watcher {
-    namespace: Option<String>,
+    selector: Selector,
     feed: mpsc::Sender<Feed>,
 }
 
-/// The watchers of a resource: those of one name, and those of all. They are ordered, so that the same seed
-/// gives the same run.
-#[derive(Default)]
-struct Watchers {
-    by_name: BTreeMap<String, Vec<Watcher>>,
-    all: Vec<Watcher>,
-}
+type Objects = BTreeMap<Key, Obj>;
 
+/// The objects of a resource, its history and its watchers.
 #[derive(Default)]
-struct Window {
+struct Table {
+    objects: Objects,
     changes: VecDeque<Arc<Change>>,
     /// Changes up to this version are compacted.
     compacted: u64,
+    watchers: Vec<Watcher>,
 }
-
-type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
 
 struct State {
     version: u64,
     /// The number of restores.
     restores: u32,
-    /// Changes of all resources up to this version are compacted.
-    compacted: u64,
-    objects: Objects,
-    history: HashMap<&'static str, Window>,
-    watchers: BTreeMap<&'static str, Watchers>,
+    /// Ordered, so that the same seed gives the same run.
+    tables: BTreeMap<&'static str, Table>,
 }
 
 /// A copy of etcd's content, as `etcdctl snapshot save` makes it.
 #[derive(Clone)]
 pub struct Backup {
     version: u64,
-    objects: Objects,
+    tables: Vec<Objects>,
 }
 
 /// The store. Every write goes through [`Store::write`].
@@ -119,14 +102,9 @@ pub(crate) struct Store {
 impl Store {
     /// Returns an empty store. Its versions start where those of a young real cluster are.
     pub(crate) fn new() -> Self {
-        let state = State {
-            version: 300,
-            restores: 0,
-            compacted: 300,
-            objects: HashMap::new(),
-            history: HashMap::new(),
-            watchers: BTreeMap::new(),
-        };
+        let version = 300;
+        let table = |resource: &Resource| (resource.plural, Table { compacted: version, ..Table::default() });
+        let state = State { version, restores: 0, tables: RESOURCES.iter().map(table).collect() };
         Store { state: Mutex::new(state) }
     }
 
@@ -145,53 +123,42 @@ impl Store {
     }
 
     pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
-        self.lock().objects.get(resource.plural)?.get(key).cloned()
+        self.lock().table(resource).objects.get(key).cloned()
     }
 
     /// Returns all matching objects in key order, and the version of the store.
-    pub(crate) fn list(
-        &self,
-        resource: &Resource,
-        namespace: Option<&str>,
-        selector: &Selector,
-    ) -> (u64, Vec<Obj>) {
-        let state = self.lock();
-        (state.version, state.select(resource, namespace, selector))
+    pub(crate) fn list(&self, resource: &Resource, selector: &Selector) -> (u64, Vec<Obj>) {
+        let mut state = self.lock();
+        (state.version, state.table(resource).select(selector))
     }
 
     /// Returns the objects that matched at an earlier version, in key order; `None` if that is compacted.
-    pub(crate) fn list_at(
-        &self,
-        resource: &Resource,
-        namespace: Option<&str>,
-        selector: &Selector,
-        version: u64,
-    ) -> Option<Vec<Obj>> {
-        let state = self.lock();
-        if version < state.oldest(resource) {
+    pub(crate) fn list_at(&self, resource: &Resource, selector: &Selector, version: u64) -> Option<Vec<Obj>> {
+        let mut state = self.lock();
+        let table = state.table(resource);
+        if version < table.compacted {
             return None;
         }
-        let mut all = state.objects.get(resource.plural).cloned().unwrap_or_default();
-        for change in state.changes(resource).rev().take_while(|change| change.version > version) {
+        let mut all = table.objects.clone();
+        for change in table.changes.iter().rev().take_while(|change| change.version > version) {
             match &change.old {
                 Some(old) => all.insert(change.object.key.clone(), old.clone()),
                 None => all.remove(&change.object.key),
             };
         }
-        let fits = |o: &Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
-        Some(all.into_values().filter(fits).collect())
+        Some(all.into_values().filter(|object| selector.matches(object)).collect())
     }
 
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
     /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(
         &self,
-        resource: &'static Resource,
+        resource: &Resource,
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, ApiStatus>,
     ) -> Result<(Option<Obj>, bool), ApiStatus> {
         let mut state = self.lock();
-        let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
+        let old = state.table(resource).objects.get(key).cloned();
         let (mut value, deleted) = match edit(old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
@@ -200,70 +167,57 @@ impl Store {
                 None => return Ok((None, false)),
             },
         };
-        let version = state.version + 1;
+        state.version += 1;
+        let (version, restores) = (state.version, state.restores);
         meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
-        let object = Object::new(resource, key.clone(), value);
-        state.version = version;
-        let all = state.objects.entry(resource.plural).or_default();
-        if deleted {
-            all.remove(key);
-        } else {
-            all.insert(key.clone(), object.clone());
-        }
-        let restores = state.restores;
-        state.commit(Change { version, restores, object: object.clone(), old, deleted });
+        let object = Arc::new(Object { key: key.clone(), value });
+        let change = Change { version, restores, object: object.clone(), old, deleted };
+        state.table(resource).commit(change);
         Ok((Some(object), true))
     }
 
-    /// Starts a watch. Returns an error with the oldest available version if the start version is compacted.
+    /// Starts a watch of the changes after a version, or of all current objects and later changes. Returns an error with
+    /// the oldest available version if the start version is compacted.
     pub(crate) fn watch(
         &self,
-        resource: &'static Resource,
-        namespace: Option<&str>,
+        resource: &Resource,
         selector: &Selector,
-        start: Start,
+        after: Option<u64>,
     ) -> Result<Subscription, u64> {
         let mut state = self.lock();
+        let version = state.version;
+        let table = state.table(resource);
         let (mut initial, mut replay) = (Vec::new(), Vec::new());
-        match start {
-            Start::Everything => initial = state.select(resource, namespace, selector),
-            Start::After(version) if version < state.oldest(resource) => return Err(state.oldest(resource)),
-            Start::After(version) => {
-                let ours = |c: &&Arc<Change>| {
-                    c.version > version && namespace.is_none_or(|n| c.object.key.namespace == n)
-                };
-                replay = state.changes(resource).filter(ours).cloned().collect();
+        match after {
+            None => initial = table.select(selector),
+            Some(after) if after < table.compacted => return Err(table.compacted),
+            Some(after) => {
+                replay = table.changes.iter().filter(|change| change.version > after).cloned().collect();
             }
         }
         let (sender, feed) = mpsc::channel(WATCH_QUEUE);
-        let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
-        let watchers = state.watchers.entry(resource.plural).or_default();
-        if let Some(name) = selector.name() {
-            // Watches of one name come and go. A new watch removes the closed ones.
-            let same = watchers.by_name.entry(name.to_owned()).or_default();
-            same.retain(|s| !s.feed.is_closed());
-            same.push(watcher);
-        } else {
-            watchers.all.retain(|s| !s.feed.is_closed());
-            watchers.all.push(watcher);
-        }
-        Ok(Subscription { initial, replay, version: state.version, feed })
+        // Watches come and go. A new one removes the closed ones.
+        table.watchers.retain(|watcher| !watcher.feed.is_closed());
+        table.watchers.push(Watcher { selector: selector.clone(), feed: sender });
+        Ok(Subscription { initial, replay, version, feed })
     }
 
     /// Discards all changes, as etcd's compaction does. With `cut`, running watches end with 410.
     pub(crate) fn compact(&self, cut: bool) {
         let mut state = self.lock();
-        state.history.clear();
-        state.compacted = state.version;
         let version = state.version;
-        if cut {
-            state.tell_all(None, &Feed::Expired(version));
+        for table in state.tables.values_mut() {
+            table.forget(version);
+            if cut {
+                table.end_watches(&Feed::Expired(version));
+            }
         }
     }
 
     pub(crate) fn back_up(&self) -> Backup {
         let state = self.lock();
-        Backup { version: state.version, objects: state.objects.clone() }
+        let tables = state.tables.values().map(|table| table.objects.clone()).collect();
+        Backup { version: state.version, tables }
     }
 
     /// Restores the content and the version of a copy. Later writes are lost.
@@ -271,74 +225,60 @@ impl Store {
         let mut state = self.lock();
         state.version = backup.version;
         state.restores += 1;
-        state.compacted = backup.version;
-        state.objects.clone_from(&backup.objects);
-        state.history.clear();
+        for (table, objects) in state.tables.values_mut().zip(&backup.tables) {
+            table.objects.clone_from(objects);
+            table.forget(backup.version);
+        }
     }
 
-    /// Ends the running watches of a resource, or of all if `resource` is `None`.
-    pub(crate) fn close_watches(&self, resource: Option<&str>) {
-        self.lock().tell_all(resource, &Feed::Close);
+    /// Ends the running watches of a resource, or of all if `plural` is `None`.
+    pub(crate) fn close_watches(&self, plural: Option<&str>) {
+        let mut state = self.lock();
+        let named = state.tables.iter_mut().filter(|(name, _)| plural.is_none_or(|plural| plural == **name));
+        named.for_each(|(_, table)| table.end_watches(&Feed::Close));
     }
 }
 
 impl State {
-    fn oldest(&self, resource: &Resource) -> u64 {
-        self.history.get(resource.plural).map_or(0, |w| w.compacted).max(self.compacted)
+    fn table(&mut self, resource: &Resource) -> &mut Table {
+        self.tables.entry(resource.plural).or_default()
     }
+}
 
-    fn changes(&self, resource: &Resource) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
-        self.history.get(resource.plural).into_iter().flat_map(|w| &w.changes)
-    }
-
-    fn select(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
-        let Some(all) = self.objects.get(resource.plural) else { return Vec::new() };
-        if let (Some(name), Some(namespace)) =
-            (selector.name(), namespace.or((!resource.namespaced).then_some("")))
-        {
-            let one = all.get(&Key::new(namespace, name));
-            return one.filter(|o| selector.matches(o)).cloned().into_iter().collect();
-        }
-        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
-        all.values().filter(fits).cloned().collect()
+impl Table {
+    fn select(&self, selector: &Selector) -> Vec<Obj> {
+        self.objects.values().filter(|object| selector.matches(object)).cloned().collect()
     }
 
     fn commit(&mut self, change: Change) {
-        let window = self.history.entry(change.object.resource.plural).or_default();
-        let change = Arc::new(change);
-        window.changes.push_back(change.clone());
-        if window.changes.len() > HISTORY {
-            window.compacted = window.changes.pop_front().map_or(0, |gone| gone.version);
+        let key = change.object.key.clone();
+        if change.deleted {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key, change.object.clone());
         }
-        let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
-        let key = &change.object.key;
+        let change = Arc::new(change);
         // A full queue cuts the watcher off: its sender is dropped and its stream ends.
-        let deliver = |watcher: &Watcher| {
-            if watcher.namespace.as_deref().is_some_and(|n| n != key.namespace) {
-                return !watcher.feed.is_closed();
-            }
-            watcher.feed.try_send(Feed::Change(change.clone())).is_ok()
-        };
-        watchers.all.retain(deliver);
-        if let Some(same) = watchers.by_name.get_mut(&key.name) {
-            same.retain(deliver);
-            if same.is_empty() {
-                watchers.by_name.remove(&key.name);
-            }
+        self.watchers.retain(|watcher| {
+            let concerns = |object: &Obj| watcher.selector.matches(object);
+            let concerned = concerns(&change.object) || change.old.as_ref().is_some_and(concerns);
+            !concerned || watcher.feed.try_send(Feed::Change(change.clone())).is_ok()
+        });
+        self.changes.push_back(change);
+        if self.changes.len() > HISTORY {
+            self.compacted = self.changes.pop_front().map_or(0, |gone| gone.version);
         }
     }
 
-    fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
-        for (plural, watchers) in &mut self.watchers {
-            if resource.is_none_or(|r| r == *plural) {
-                for watcher in watchers
-                    .all
-                    .drain(..)
-                    .chain(std::mem::take(&mut watchers.by_name).into_values().flatten())
-                {
-                    let _ = watcher.feed.try_send(feed.clone());
-                }
-            }
+    /// Forgets the history up to this version.
+    fn forget(&mut self, version: u64) {
+        self.changes.clear();
+        self.compacted = version;
+    }
+
+    fn end_watches(&mut self, last: &Feed) {
+        for watcher in self.watchers.drain(..) {
+            let _ = watcher.feed.try_send(last.clone());
         }
     }
 }

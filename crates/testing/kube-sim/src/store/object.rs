@@ -1,23 +1,20 @@
 //! Kubernetes objects as JSON values: access to the fields that every object has, and rendering.
 
-use crate::store::resource::Resource;
-use bytes::Bytes;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-/// One version of one object. Its JSON is rendered once for all clients.
+/// One version of one object.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub resource: &'static Resource,
     /// The namespace (empty for cluster-scoped) and the name.
     pub key: Key,
     pub value: Value,
-    rest: OnceLock<Bytes>,
 }
 
 pub(crate) type Obj = Arc<Object>;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub namespace: String,
     pub name: String,
@@ -30,42 +27,23 @@ impl Key {
 }
 
 impl Object {
-    /// Wraps a value that has its `resourceVersion`.
-    pub(crate) fn new(resource: &'static Resource, key: Key, value: Value) -> Obj {
-        Arc::new(Object { resource, key, value, rest: OnceLock::new() })
-    }
-
-    /// Returns `"metadata":{…},"spec":{…}}`. Lists put `{` in front of it; single objects and events put their
-    /// type there.
-    pub(crate) fn rest(&self) -> Bytes {
-        self.rest.get_or_init(|| render_rest(&self.value)).clone()
-    }
-
-    pub(crate) fn full(&self) -> Bytes {
-        let (kind, version) = (self.resource.kind, self.resource.api_version());
-        let prefix = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",");
-        [prefix.as_bytes(), &self.rest()].concat().into()
-    }
-
     pub(crate) fn meta(&self, field: &str) -> Option<&str> {
         meta_str(&self.value, field)
     }
 }
 
-/// Renders everything after kind and apiVersion.
-fn render_rest(value: &Value) -> Bytes {
+/// Renders an object with its type first.
+pub(crate) fn render(value: &Value) -> String {
+    let (kind, version, item) = (&value["kind"], &value["apiVersion"], render_item(value));
+    format!("{{\"kind\":{kind},\"apiVersion\":{version},{}", item.trim_start_matches('{'))
+}
+
+/// Renders an object without its type, as in a list.
+pub(crate) fn render_item(value: &Value) -> String {
     let fields = value.as_object().into_iter().flatten();
     let fields = fields.filter(|(key, _)| *key != "kind" && *key != "apiVersion");
     let fields: Vec<String> = fields.map(|(key, field)| format!("{}:{field}", json!(key))).collect();
-    (fields.join(",") + "}").into()
-}
-
-/// Renders an object that is not in the store (the result of a dry run) with its type first.
-pub(crate) fn render(value: &Value) -> Bytes {
-    let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    let mut out = format!("{{\"kind\":{},\"apiVersion\":{},", json!(text("kind")), json!(text("apiVersion")));
-    out.push_str(std::str::from_utf8(&render_rest(value)).unwrap_or("}"));
-    out.into()
+    format!("{{{}}}", fields.join(","))
 }
 
 pub(crate) fn meta_str<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
@@ -81,14 +59,6 @@ pub(crate) fn meta_mut(value: &mut Value) -> &mut Map<String, Value> {
 pub(crate) fn child_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let child = as_map(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
     as_map(child)
-}
-
-pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
-    if let Value::Object(wanted) = wanted {
-        for (key, value) in wanted {
-            map.entry(key).or_insert(value);
-        }
-    }
 }
 
 /// Returns the value as a map. Any other value is replaced by an empty map.
@@ -109,4 +79,19 @@ pub(crate) fn uuid() -> String {
     let hex = format!("{bits:032x}");
     let part = |from, to| hex.get(from..to).unwrap_or_default();
     format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}
+
+/// Returns the current time as a `metav1.Time`: `2026-11-21T06:40:10Z`.
+pub(crate) fn now() -> String {
+    instant().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Returns the current time as a `metav1.MicroTime`: `2026-11-21T07:30:36.042824Z`.
+pub(crate) fn now_micro() -> String {
+    instant().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+fn instant() -> Timestamp {
+    // The dates that jiff does not support are thousands of years away.
+    Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()
 }

@@ -4,6 +4,7 @@ use crate::store::object::Object;
 use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 use serde_json::Value;
+use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
@@ -30,10 +31,12 @@ impl Selector {
         Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(resource, fields)? })
     }
 
+    /// Returns the same selector for one value of a field. An empty value stands for all of them.
     #[must_use]
-    pub(crate) fn named(mut self, name: &str) -> Self {
-        let test = Test::Is(name.to_owned());
-        self.fields.push(Requirement { key: "metadata.name".to_owned(), test });
+    pub(crate) fn with(mut self, field: &str, value: &str) -> Self {
+        if !value.is_empty() {
+            self.fields.push(Requirement { key: field.to_owned(), test: Test::Is(value.to_owned()) });
+        }
         self
     }
 
@@ -41,17 +44,9 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Returns the one name that can match, if the selector names it.
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.fields.iter().find_map(|r| match (r.key.as_str(), &r.test) {
-            ("metadata.name", Test::Is(name)) => Some(name.as_str()),
-            _ => None,
-        })
-    }
-
     pub(crate) fn matches(&self, object: &Object) -> bool {
         let label = |key: &str| object.value.get("metadata")?.get("labels")?.get(key)?.as_str();
-        self.fields.iter().all(|r| r.holds(Some(&field(object, &r.key))))
+        self.fields.iter().all(|r| r.holds(Some(&field(&object.value, &r.key))))
             && self.labels.iter().all(|r| r.holds(label(&r.key)))
     }
 }
@@ -69,17 +64,12 @@ impl Requirement {
 
 /// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
 /// `SelectableFields`.
-fn field(object: &Object, path: &str) -> String {
-    match path {
-        "metadata.name" => return object.key.name.clone(),
-        "metadata.namespace" => return object.key.namespace.clone(),
-        _ => {}
-    }
-    match path.split('.').try_fold(&object.value, |at, part| at.get(part)).unwrap_or(&Value::Null) {
-        Value::String(text) => text.clone(),
-        Value::Null if matches!(path, "spec.unschedulable" | "spec.hostNetwork") => "false".to_owned(),
-        Value::Null => String::new(),
-        other => other.to_string(),
+fn field<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
+    match path.split('.').try_fold(object, |at, part| at.get(part)).unwrap_or(&Value::Null) {
+        Value::String(text) => text.into(),
+        Value::Null if matches!(path, "spec.unschedulable" | "spec.hostNetwork") => "false".into(),
+        Value::Null => "".into(),
+        other => other.to_string().into(),
     }
 }
 
@@ -126,8 +116,11 @@ mod tests {
 
     #[test]
     fn selectors_follow_kubectl() {
-        let value = json!({"metadata": {"labels": {"x": "y", "a.b/c": ""}}, "status": {"phase": "Running"}});
-        let pod = Object::new(by_plural("pods"), Key::new("n", "p"), value);
+        let value = json!({
+            "metadata": {"namespace": "n", "name": "p", "labels": {"x": "y", "a.b/c": ""}},
+            "status": {"phase": "Running"},
+        });
+        let pod = Object { key: Key::new("n", "p"), value };
         let parse = |labels: &str, fields: &str| Selector::parse(by_plural("pods"), labels, fields);
         for labels in ["x=y", "x==y,a.b/c=", "x", "!z", "z!=1", "x=y,!z", ""] {
             assert!(parse(labels, "").expect(labels).matches(&pod), "{labels}");

@@ -1,6 +1,6 @@
 //! `Status`: the API server's answer in case of an error.
 
-use super::object::{as_map, fill};
+use super::object::as_map;
 use super::resource::Resource;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -43,24 +43,23 @@ impl Subject<'_> {
 }
 
 impl ApiStatus {
-    fn new(outcome: &str, more: Value) -> Self {
-        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": outcome});
-        fill(as_map(&mut status), more);
+    fn new(outcome: &str) -> Self {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": outcome});
         ApiStatus(Box::new(status))
     }
 
-    pub(crate) fn failure(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
-        let status = Self::new("Failure", json!({"message": message.into(), "code": code.as_u16()}));
-        if reason.is_empty() { status } else { status.with(json!({ "reason": reason })) }
-    }
-
-    fn with(mut self, more: Value) -> Self {
-        fill(as_map(&mut self.0), more);
+    fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        as_map(&mut self.0).insert(field.to_owned(), value.into());
         self
     }
 
+    pub(crate) fn failure(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
+        let status = Self::new("Failure").with("message", message.into()).with("code", code.as_u16());
+        if reason.is_empty() { status } else { status.with("reason", reason) }
+    }
+
     fn about(self, subject: Subject<'_>) -> Self {
-        self.with(json!({"details": subject.details()}))
+        self.with("details", subject.details())
     }
 
     pub(crate) fn json(&self) -> String {
@@ -79,13 +78,13 @@ impl ApiStatus {
     /// Returns `{"status":"Success"}` with details, the answer to a deletion.
     pub(crate) fn deleted(subject: Subject<'_>, uid: &str) -> Self {
         let mut details = subject.details();
-        as_map(&mut details).insert("uid".to_owned(), uid.into());
-        Self::new("Success", json!({ "details": details }))
+        details["uid"] = uid.into();
+        Self::new("Success").with("details", details)
     }
 
     /// Returns `{"status":"Success","code":201}`, the answer to an eviction.
     pub(crate) fn created() -> Self {
-        Self::new("Success", json!({"code": 201}))
+        Self::new("Success").with("code", 201)
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -106,7 +105,7 @@ impl ApiStatus {
     /// Returns a 403 for a path that is not a resource.
     pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
         let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
-        Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with(json!({"details": {}}))
+        Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with("details", json!({}))
     }
 
     pub(crate) fn not_found(subject: Subject<'_>) -> Self {
@@ -116,13 +115,13 @@ impl ApiStatus {
 
     pub(crate) fn no_resource() -> Self {
         let message = "the server could not find the requested resource";
-        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(json!({"details": {}}))
+        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with("details", json!({}))
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let status = Self::failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
-        status.with(json!({"details": {}}))
+        status.with("details", json!({}))
     }
 
     pub(crate) fn not_acceptable() -> Self {
@@ -153,7 +152,7 @@ impl ApiStatus {
     pub(crate) fn unsupported_media_type() -> Self {
         let message = "415: Unsupported Media Type";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
-            .with(json!({"details": {}}))
+            .with("details", json!({}))
     }
 
     /// Returns a 415 for a body that cannot be decoded.
@@ -165,26 +164,20 @@ impl ApiStatus {
     /// Returns the answer to an eviction that a webhook denies with this status.
     pub(crate) fn denied_by_webhook(webhook: &str, said: &Value) -> Self {
         let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();
-        let code = said.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
-        let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_REQUEST);
+        let code = Self(Box::new(said.clone())).http_code();
         let message = format!("admission webhook \"{webhook}\" denied the request: {}", text("message"));
-        let details = said.get("details").filter(|details| !details.is_null());
         let status = Self::failure(code, text("reason"), message);
-        details
-            .cloned()
-            .into_iter()
-            .fold(status, |status, details| status.with(json!({ "details": details })))
+        match said.get("details") {
+            Some(details) if !details.is_null() => status.with("details", details.clone()),
+            _ => status,
+        }
     }
 
-    /// Returns the 422 for `sendInitialEvents` while the feature gate `WatchList` is off.
+    /// Returns the 422 for `sendInitialEvents` while the feature gate `WatchList` is off. A client then lists.
     pub(crate) fn no_streaming_lists() -> Self {
-        let field = "sendInitialEvents";
-        let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}");
-        Self::failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(json!({"details": {
-            "group": "meta.k8s.io", "kind": "ListOptions",
-            "causes": [{"reason": "FieldValueForbidden", "message": why, "field": field}],
-        }}))
+        let message = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: \
+                       sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        Self::failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
     }
 
     /// Returns a 504 for a resourceVersion from the future.
@@ -192,7 +185,7 @@ impl ApiStatus {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         Self::failure(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
-            .with(json!({"details": {"causes": [cause], "retryAfterSeconds": 1}}))
+            .with("details", json!({"causes": [cause], "retryAfterSeconds": 1}))
     }
 
     /// Returns a status with any code, for the fault switches.
@@ -206,10 +199,7 @@ impl ApiStatus {
             _ => ("", "injected fault"),
         };
         let status = Self::failure(code, reason, message);
-        if retry_after == 0 {
-            status
-        } else {
-            status.with(json!({"details": {"retryAfterSeconds": retry_after}}))
-        }
+        let details = json!({"retryAfterSeconds": retry_after});
+        if retry_after == 0 { status } else { status.with("details", details) }
     }
 }

@@ -1,7 +1,10 @@
-//! The formats that a client accepts, and the form of lists and metadata in them.
+//! The form of objects that a client asks for.
 
+use crate::store::object::{render, render_item};
+use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectFormat {
@@ -9,50 +12,48 @@ pub(crate) enum ObjectFormat {
     Metadata,
 }
 
-/// Parses `Accept`. The simulator never answers in protobuf, so the client must accept JSON too (as kubectl
-/// does).
-pub(crate) fn format(accept: &str) -> Result<ObjectFormat, ApiStatus> {
-    if accept.trim().is_empty() {
-        return Ok(ObjectFormat::Object);
-    }
-    for offer in accept.split(',') {
-        let mut params = offer.split(';').map(str::trim);
-        let media_type = params.next().unwrap_or_default();
-        if !matches!(media_type, "application/json" | "application/*" | "*/*") {
-            continue;
-        }
-        let param = |name: &str| {
-            offer
-                .split(';')
-                .map(str::trim)
-                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
-                .unwrap_or_default()
+impl ObjectFormat {
+    /// Parses `Accept`. The simulator never answers in protobuf, so the client must accept JSON too (as kubectl
+    /// does).
+    pub(crate) fn of(accept: &str) -> Result<Self, ApiStatus> {
+        let in_json = |offer: &&str| {
+            let media_type = offer.split(';').next().unwrap_or_default().trim();
+            matches!(media_type, "" | "application/json" | "application/*" | "*/*")
         };
-        match (param("as"), param("g")) {
-            ("", _) => return Ok(ObjectFormat::Object),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io") => {
-                return Ok(ObjectFormat::Metadata);
-            }
-            _ => {}
+        let format = |offer: &str| match offer.split_once("as=") {
+            None => Some(Self::Object),
+            Some((_, form)) => form.starts_with("PartialObjectMetadata").then_some(Self::Metadata),
+        };
+        accept.split(',').filter(in_json).find_map(format).ok_or_else(ApiStatus::not_acceptable)
+    }
+
+    fn form(self, object: &Value) -> Cow<'_, Value> {
+        match self {
+            Self::Object => Cow::Borrowed(object),
+            Self::Metadata => Cow::Owned(json!({
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+            })),
         }
     }
-    Err(ApiStatus::not_acceptable())
-}
 
-pub(crate) fn metadata_only(object: &Value) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-}
+    /// Renders an object.
+    pub(crate) fn render(self, object: &Value) -> String {
+        render(&self.form(object))
+    }
 
-/// Returns the metadata of a list, with the token of its rest and the number of objects in that, if there is one. A list
-/// with selectors has no number.
-pub(crate) fn list_meta(at: u64, rest: Option<(&str, Option<usize>)>) -> Value {
-    let at = at.to_string();
-    match rest {
-        Some((token, Some(count))) => {
-            json!({"resourceVersion": at, "continue": token, "remainingItemCount": count})
+    /// Renders an item of a list. Whole objects have no type there.
+    pub(crate) fn render_item(self, object: &Value) -> String {
+        match self {
+            Self::Object => render_item(object),
+            Self::Metadata => self.render(object),
         }
-        Some((token, None)) => json!({"resourceVersion": at, "continue": token}),
-        None => json!({"resourceVersion": at}),
+    }
+
+    /// Returns the kind and the API version of a list of this resource.
+    pub(crate) fn list_type(self, resource: &Resource) -> (String, String) {
+        match self {
+            Self::Object => (format!("{}List", resource.kind), resource.api_version()),
+            Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        }
     }
 }

@@ -2,13 +2,8 @@
 
 use super::request::QueryString;
 use crate::store::object::Key;
-use crate::store::resource::Resource;
-use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
-use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The time for which the API server waits for its cache to reach a version.
@@ -29,9 +24,8 @@ pub(crate) enum ReadSource {
 impl ReadSource {
     pub(crate) fn of(query: &QueryString) -> Result<Self, ApiStatus> {
         let version = version(query)?;
-        if !query.text("continue").is_empty() {
-            let (at, start) = parse_token(query.text("continue"))?;
-            return Ok(ReadSource::Rest(at, start));
+        if let Some(token) = query.get("continue") {
+            return parse_token(token).ok_or_else(|| ApiStatus::bad_request("continue key is not valid"));
         }
         Ok(if query.text("resourceVersion").is_empty() {
             ReadSource::Etcd
@@ -59,10 +53,6 @@ fn no_number(text: &str) -> String {
     )
 }
 
-pub(crate) fn selector(resource: &Resource, query: &QueryString) -> Result<Selector, ApiStatus> {
-    Selector::parse(resource, query.text("labelSelector"), query.text("fieldSelector"))
-}
-
 /// Refuses a list from a version that is not a number as the API server does from 1.33 on: unlike a GET.
 pub(crate) fn check_list(query: &QueryString) -> Result<(), ApiStatus> {
     let version = query.text("resourceVersion");
@@ -72,19 +62,13 @@ pub(crate) fn check_list(query: &QueryString) -> Result<(), ApiStatus> {
     Err(ApiStatus::bad_request(format!("invalid resource version: {}", no_number(version))))
 }
 
-/// Returns the API server's continue token: the version and the last key, in base64.
+/// Returns a continue token: the version and the last key.
 pub(crate) fn make_token(at: u64, last: &Key) -> String {
-    let token =
-        json!({"v": "meta.k8s.io/v1", "rv": at, "start": format!("{}/{}\u{0}", last.namespace, last.name)});
-    URL_SAFE_NO_PAD.encode(token.to_string())
+    format!("{at}/{}/{}", last.namespace, last.name)
 }
 
-fn parse_token(token: &str) -> Result<(u64, Key), ApiStatus> {
-    let bad = || ApiStatus::bad_request("continue key is not valid: the token is not one this server made");
-    let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
-    let token: Value = serde_json::from_slice(&raw).map_err(|_| bad())?;
-    let at = token.get("rv").and_then(Value::as_u64).ok_or_else(bad)?;
-    let start = token.get("start").and_then(Value::as_str).ok_or_else(bad)?;
-    let (namespace, name) = start.trim_end_matches('\u{0}').split_once('/').ok_or_else(bad)?;
-    Ok((at, Key::new(namespace, name)))
+fn parse_token(token: &str) -> Option<ReadSource> {
+    let (at, last) = token.split_once('/')?;
+    let (namespace, name) = last.split_once('/')?;
+    Some(ReadSource::Rest(at.parse().ok()?, Key::new(namespace, name)))
 }

@@ -8,7 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 
 /// The error of a stream that a fault has cut. On it, hyper drops the connection (or resets the stream).
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("stream cut by a fault switch")]
 pub struct StreamCut;
 
@@ -17,22 +17,20 @@ pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 
 pub(crate) type ApiReply = Response<Body>;
 
-pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
 pub(crate) fn json(code: StatusCode, bytes: impl Into<Bytes>) -> ApiReply {
     typed(code, "application/json", bytes)
 }
 
 pub(crate) fn typed(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> ApiReply {
-    let mut reply = Response::new(body(bytes));
+    let body = Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync();
+    let mut reply = json_body(body);
     *reply.status_mut() = code;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply
 }
 
-pub(crate) fn stream_reply(body: Body) -> ApiReply {
+/// Returns a response with JSON that comes bit by bit.
+pub(crate) fn json_body(body: Body) -> ApiReply {
     let mut reply = Response::new(body);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
@@ -73,16 +71,9 @@ pub(crate) fn too_many_requests(retry_after: u32) -> ApiReply {
 #[derive(Clone, Copy, Debug)]
 pub struct GoAway;
 
-#[derive(Clone)]
-struct Abandoned;
-
 /// Returns a mark for no answer: the connection is closed, as Go's server does when a handler is aborted.
 pub(crate) fn abandoned() -> ApiReply {
-    let mut reply = Response::new(body(Bytes::new()));
-    reply.extensions_mut().insert(Abandoned);
+    let mut reply = json(StatusCode::OK, "");
+    reply.extensions_mut().insert(StreamCut);
     reply
-}
-
-pub(crate) fn is_abandoned(reply: &ApiReply) -> bool {
-    reply.extensions().get::<Abandoned>().is_some()
 }

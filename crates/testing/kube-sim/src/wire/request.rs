@@ -60,11 +60,6 @@ impl Route {
 }
 
 impl ResourcePath {
-    /// Returns the namespace, or `None` for all namespaces.
-    pub(crate) fn within(&self) -> Option<&str> {
-        (!self.namespace.is_empty()).then_some(self.namespace.as_str())
-    }
-
     /// Returns the authorizer's verb for a method.
     pub(crate) fn verb(&self, method: &Method, query: &QueryString) -> &'static str {
         let named = !self.name.is_empty();

@@ -46,7 +46,7 @@ async fn ask(
         request = request.header(*key, *value);
     }
     let request = request.body(Full::<Bytes>::from(body.to_owned())).expect("a request");
-    sim.service().oneshot(request).await.expect(path)
+    sim.servers().remove(0).oneshot(request).await.expect(path)
 }
 
 pub(crate) async fn send(sim: &Sim, method: &str, path: &str, headers: Headers<'_>, body: &str) -> Answer {
