@@ -84,7 +84,7 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     let mut tasks = Tasks::default();
     tasks.spawn(async move { rechecked.gate.recheck_drains().await });
     tasks.spawn(upkeep::run(webhook.clone(), api, times.self_check));
-    let (reviews_end, admin_end) = (Notify::new(), Notify::new());
+    let end = Notify::new();
     let shut_down = async {
         let ended = tokio::select! {
             () = signals.shutdown() => Ok(()),
@@ -93,13 +93,12 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
         webhook.close();
         tracing::info!(delay = ?times.shutdown, "still answering reviews for this time");
         tokio::time::sleep(times.shutdown).await;
-        reviews_end.notify_one();
-        admin_end.notify_one();
+        end.notify_waiters();
         Ok(ended)
     };
     let (.., ended) = tokio::try_join!(
-        serve(reviews, webhook.clone(), options, reviews_end.notified()),
-        pages.serve(admin, admin_end.notified()),
+        serve(reviews, webhook.clone(), options, end.notified()),
+        pages.serve(admin, end.notified()),
         shut_down,
     )?;
     ended

@@ -51,9 +51,10 @@ impl SelfChecks {
         }
         if passes != self.passes {
             self.passes = passes;
-            match passes {
-                Some(true) => tracing::info!("self-check passed; evictions come to the gate"),
-                _ => tracing::error!(why, "self-check failed; evictions are not held"),
+            if passes == Some(true) {
+                tracing::info!("self-check passed; evictions come to the gate");
+            } else {
+                tracing::error!(why, "self-check failed; evictions are not held");
             }
         }
         passes
