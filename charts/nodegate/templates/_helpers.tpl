@@ -347,10 +347,6 @@ securityContext:
 {{- $_ := set $seen $port $value }}
 {{- end }}
 {{- end }}
-{{- $unknown := $gate.settings.unknownHold | default "0s" }}
-{{- if gt (include "nodegate.millis" $unknown | int64) (include "nodegate.millis" ($gate.settings.maxHold | default "60s") | int64) }}
-{{- fail (printf "evictionGate.settings.unknownHold: %s: takes at most maxHold, %s" $unknown ($gate.settings.maxHold | default "60s")) }}
-{{- end }}
 {{- $grace := .Values.settings.shutdownGrace | default "5s" }}
 {{- if le (mul 1000 (int64 .Values.terminationGracePeriodSeconds)) (include "nodegate.millis" $grace | int64) }}
 {{- fail (printf "terminationGracePeriodSeconds: takes more than settings.shutdownGrace, which is %s" $grace) }}

@@ -15,7 +15,7 @@ use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::{LocalCheckArgs, parse_host_directory};
 use nodegate_node_watch::ServiceArgs;
-use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, UNKNOWN, failed, node_name};
+use nodegate_program::{LogSettings, Mistakes, Program, failed, node_name};
 use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::path::PathBuf;
@@ -87,9 +87,6 @@ enum Command {
 }
 
 impl Program for Args {
-    /// The work, with sound settings.
-    type Setup = Box<dyn FnOnce() -> ExitCode>;
-
     const USUAL: &'static [&'static str] = &[
         "node_name",
         "listen_port",
@@ -103,17 +100,11 @@ impl Program for Args {
         "watch_service",
     ];
 
-    fn bad_setting() -> u8 {
-        // The exit code of these commands is the agent's verdict, so a wrong setting has another one.
-        let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status" || word == "wait");
-        if asks { UNKNOWN } else { BAD_SETTING }
-    }
-
     fn log(&self) -> Option<LogSettings> {
         self.command.is_none().then(|| self.log.clone())
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
+    fn setup(self, mistakes: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
         match self.command {
             Some(Command::Status(args)) => {
                 let target = AgentAddress::from_args(args.addr.as_deref(), mistakes);
@@ -129,10 +120,6 @@ impl Program for Args {
                 Box::new(|| agent::run(setup).map_or_else(failed, |()| ExitCode::SUCCESS))
             }
         }
-    }
-
-    fn run(setup: Self::Setup) -> ExitCode {
-        setup()
     }
 }
 

@@ -6,8 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
-use std::sync::Arc;
+use prometheus_client::registry::{Metric, Registry, Unit};
 use std::time::Duration;
 
 /// The bounds of a hold, in seconds.
@@ -21,7 +20,6 @@ type Counters<const N: usize> = Family<[(&'static str, &'static str); N], Counte
 pub struct GateMetrics {
     reviews: Counters<2>,
     unacknowledged: Counter,
-    rejected: Counters<1>,
     lookups: Counters<1>,
     hold: Histogram,
     pub(crate) held_pods: Gauge,
@@ -29,55 +27,48 @@ pub struct GateMetrics {
     pub(crate) certificate_expiry: Gauge,
 }
 
-impl Default for GateMetrics {
-    fn default() -> Self {
+impl GateMetrics {
+    /// Returns the metrics, and the registry with all families.
+    pub fn new() -> (Self, Registry) {
+        let mut registry = Registry::with_prefix("nodegate_gate");
+        let all = &mut registry;
+        let help =
+            "Time from the first refused eviction of a pod to the allowed one, as one replica saw both";
+        let hold = Histogram::new(HOLDS);
+        all.register_with_unit("hold", help, Unit::Seconds, hold.clone());
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        all.register("build", "What this program was built from", build);
         let metrics = Self {
-            reviews: Family::default(),
-            unacknowledged: Counter::default(),
-            rejected: Family::default(),
-            lookups: Family::default(),
-            hold: Histogram::new(HOLDS),
-            held_pods: Gauge::default(),
-            self_check: Gauge::default(),
-            certificate_expiry: Gauge::default(),
+            reviews: register(all, "reviews", "Reviews of evictions, by the answer and its reason"),
+            unacknowledged: register(
+                all,
+                "unacknowledged",
+                "Evictions that went on although load balancers may not know",
+            ),
+            lookups: register(all, "agent_lookups", "Lookups of agents for reviews, by the result"),
+            hold,
+            held_pods: register(
+                all,
+                "held_pods",
+                "Pods whose eviction this replica has refused within the last 30 s",
+            ),
+            self_check: register(
+                all,
+                "self_check_passed",
+                "1 while self-checks come back as reviews, 0 if evictions are not held or no self-check has come back for three minutes",
+            ),
+            certificate_expiry: register(
+                all,
+                "certificate_expiry_timestamp_seconds",
+                "When the serving certificate expires, in seconds since 1970; 0 without a certificate",
+            ),
         };
         // Alerts on rates need the series before the first event.
-        for why in ["bad_review", "too_many"] {
-            let _ = metrics.rejected.get_or_create(&[("why", why)]);
-        }
         for result in ["summary", "unreachable", "wrong_agent", "overloaded"] {
             let _ = metrics.lookups.get_or_create(&[("result", result)]);
         }
-        for why in [Why::ERROR, Why::MAX_HOLD, Why::MISMATCH] {
-            let _ = metrics.reviews.get_or_create(&[("answer", "allowed"), ("why", why.0)]);
-        }
-        metrics
-    }
-}
-
-impl GateMetrics {
-    /// Returns the registry with all families.
-    pub fn registry(self: &Arc<Self>) -> Registry {
-        let mut registry = Registry::with_prefix("nodegate_gate");
-        let all = &mut registry;
-        all.register("reviews", "Reviews of evictions, by the answer and its reason", self.reviews.clone());
-        let help = "Evictions that went on although load balancers may not know";
-        all.register("unacknowledged", help, self.unacknowledged.clone());
-        let help = "Requests that are no review of an eviction, or too many, by the reason";
-        all.register("rejected", help, self.rejected.clone());
-        all.register("agent_lookups", "Lookups of agents for reviews, by the result", self.lookups.clone());
-        let help =
-            "Time from the first refused eviction of a pod to the allowed one, as one replica saw both";
-        all.register_with_unit("hold", help, Unit::Seconds, self.hold.clone());
-        let help = "Pods whose eviction this replica has refused within the last 30 s";
-        all.register("held_pods", help, self.held_pods.clone());
-        let help = "1 while self-checks come back as reviews, 0 if evictions are not held or no self-check has come back for three minutes";
-        all.register("self_check_passed", help, self.self_check.clone());
-        let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";
-        all.register("certificate_expiry_timestamp_seconds", help, self.certificate_expiry.clone());
-        let version = vec![("version", env!("CARGO_PKG_VERSION"))];
-        all.register("build", "What this program was built from", Info::new(version));
-        registry
+        let _ = metrics.reviews.get_or_create(&[("answer", "allowed"), ("why", Why::ERROR.0)]);
+        (metrics, registry)
     }
 
     pub(crate) fn reviewed(&self, answer: Answer, why: Why) {
@@ -85,11 +76,6 @@ impl GateMetrics {
         if answer == Answer::AllowedUnacknowledged {
             self.unacknowledged.inc();
         }
-    }
-
-    /// Counts a request that is not answered as a review.
-    pub(crate) fn rejected(&self, why: &'static str) {
-        self.rejected.get_or_create(&[("why", why)]).inc();
     }
 
     pub(crate) fn looked_up(&self, reply: &AgentReply) {
@@ -105,4 +91,10 @@ impl GateMetrics {
     pub(crate) fn held(&self, hold: Duration) {
         self.hold.observe(hold.as_secs_f64());
     }
+}
+
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }

@@ -27,30 +27,26 @@ use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN};
 use std::process::ExitCode;
 
 impl Program for Args {
-    type Setup = Self;
-
-    fn bad_setting() -> u8 {
-        UNKNOWN
-    }
+    const BAD_SETTING: u8 = UNKNOWN;
 
     fn log(&self) -> Option<LogSettings> {
         None
     }
 
-    fn setup(self, _: &mut Mistakes) -> Self {
-        self
+    fn setup(self, _: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
+        Box::new(|| run(self))
     }
+}
 
-    fn run(args: Self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return failed(&format!("can't start: {error}").into()),
-        };
-        let result = runtime.block_on(done(args));
-        // A pending name lookup must not delay the end.
-        runtime.shutdown_background();
-        result.map_or_else(|error| failed(&error), ExitCode::from)
-    }
+fn run(args: Args) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("can't start: {error}").into()),
+    };
+    let result = runtime.block_on(done(args));
+    // A pending name lookup must not delay the end.
+    runtime.shutdown_background();
+    result.map_or_else(|error| failed(&error), ExitCode::from)
 }
 
 /// Answers `kubectl_complete-nodegate`, which asks with `__complete` as the first word; `None` for all else.

@@ -3,7 +3,6 @@
 use nodegate_agent_api::WaitState;
 use nodegate_agent_client::{AskError, get, parse_wait};
 use nodegate_program::sanitize_short;
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,35 +17,22 @@ const REPLACED_WITHIN: Duration = Duration::from_secs(3);
 const MAX_TEXT: usize = 200;
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The end of a wait.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WaitEnd {
-    /// Every load balancer has acknowledged, or there is none; in the agent's words.
-    Acknowledged(String),
-    /// The limit has passed.
-    Late,
-    /// The agent gives no answer, or none that says anything of the drain.
-    NoAnswer(String),
-}
+/// The end of a wait, in words: every load balancer has acknowledged, or there is none. The error is why that is not known:
+/// the limit has passed, or the agent gives no answer, or none that says anything of the drain.
+pub(crate) type WaitEnd = Result<String, String>;
 
-impl fmt::Display for WaitEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Acknowledged(words) => write!(f, "the agent says: {words}"),
-            Self::Late => f.write_str("not every load balancer had acknowledged in time"),
-            Self::NoAnswer(why) => write!(f, "the agent does not answer ({why})"),
-        }
-    }
-}
+/// Why a wait has ended at its limit.
+pub(crate) const LATE: &str = "not every load balancer had acknowledged in time";
 
 /// Waits for at most `limit`.
 pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) -> WaitEnd {
+    let silent = |why: String| Err(format!("the agent does not answer ({why})"));
     let deadline = Instant::now() + limit;
     let mut answered = Instant::now();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return WaitEnd::Late;
+            return Err(LATE.to_owned());
         }
         let request = left.min(ONE_REQUEST);
         // The agent may not have seen the file yet.
@@ -56,14 +42,15 @@ pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) 
         match reply.map(|reply| reply.and_then(|reply| parse_wait(&reply))) {
             Ok(Ok(reply)) if reply.state.is_over() => {
                 let goal = if reply.state == WaitState::Reached { "acknowledged: " } else { "" };
-                return WaitEnd::Acknowledged(sanitize_short(&format!("{goal}{}", reply.why), MAX_TEXT));
+                let why = sanitize_short(&format!("{goal}{}", reply.why), MAX_TEXT);
+                return Ok(format!("the agent says: {why}"));
             }
             // Not acknowledged yet, an agent that is being replaced, or one with too much to do.
             Ok(Ok(_) | Err(AskError::Refused(_, 307 | 429 | 503))) => answered = Instant::now(),
             Ok(Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_)))
                 if answered.elapsed() < REPLACED_WITHIN => {}
-            Ok(Err(error)) => return WaitEnd::NoAnswer(error.to_string()),
-            Err(_) => return WaitEnd::NoAnswer(format!("nothing for {} s", request.as_secs())),
+            Ok(Err(error)) => return silent(error.to_string()),
+            Err(_) => return silent(format!("nothing for {} s", request.as_secs())),
         }
         sleep(RETRY).await;
     }

@@ -1,7 +1,7 @@
 //! Holds the lock, and lets it go when every load balancer has acknowledged.
 
-use crate::agent_wait::{WaitEnd, wait_until_acknowledged};
-use crate::login::{Lock, Login};
+use crate::agent_wait::{LATE, WaitEnd, wait_until_acknowledged};
+use crate::login::Login;
 use crate::signal_files::{SignalFiles, not_read};
 use futures::StreamExt;
 use nodegate_agent_client::ask_drain;
@@ -9,7 +9,7 @@ use nodegate_agent_client::hints::delay_too_short;
 use nodegate_program::Signals;
 use std::convert::Infallible;
 use std::future::pending;
-use std::io;
+use std::io::{self, ErrorKind::ConnectionReset};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -34,8 +34,6 @@ pub(crate) struct LockHolder {
     agent: SocketAddr,
     files: SignalFiles,
     lock: Option<OwnedFd>,
-    /// The longest delay, as the agent reads it; `None` if the lock is not held.
-    delay: Option<Duration>,
     phase: Phase,
     /// True if the agent did not read the files at the last look.
     is_unread: bool,
@@ -54,7 +52,7 @@ enum Phase {
 
 impl LockHolder {
     pub(crate) fn new(agent: SocketAddr, files: SignalFiles) -> Self {
-        Self { agent, files, lock: None, delay: None, phase: Phase::Up, is_unread: false, fault: None }
+        Self { agent, files, lock: None, phase: Phase::Up, is_unread: false, fault: None }
     }
 
     /// Runs until SIGTERM or SIGINT.
@@ -69,7 +67,7 @@ impl LockHolder {
             if retry == RETRY {
                 tracing::warn!(%error, "systemd-logind does not answer; retrying");
             }
-            self.note_delay(None);
+            self.files.set_lock(None);
             tokio::select! {
                 () = &mut stop => break,
                 () = sleep(retry) => {}
@@ -90,8 +88,10 @@ impl LockHolder {
             *retry = RETRY;
             let pause = if self.is_up() { LOOK_EVERY } else { RETRY_INTERVAL };
             relock = tokio::select! {
-                event = events.next() => event.unwrap_or(false),
-                error = login.closed() => return Err(error),
+                event = events.next() => match event {
+                    Some(relock) => relock,
+                    None => return Err(zbus::Error::InputOutput(io::Error::from(ConnectionReset).into())),
+                },
                 end = acknowledged(&mut self.phase) => {
                     self.let_go(&end);
                     false
@@ -112,13 +112,13 @@ impl LockHolder {
             (true, false) if !relock => {}
             // A host that gives a new lock is not going down. The old lock ends after the new one starts.
             (_, false) => match login.lock().await? {
-                Lock::Held(lock) => self.stay_up(lock),
-                Lock::TooLate if self.is_up() => self.go_down(delay),
-                Lock::TooLate => {}
+                Some(lock) => self.stay_up(lock),
+                None if self.is_up() => self.go_down(delay),
+                None => {}
             },
         }
-        if self.lock.is_some() && self.delay != Some(delay) {
-            self.note_delay(Some(delay));
+        if self.lock.is_some() {
+            self.files.set_lock(Some(delay));
         }
         if self.is_up() {
             self.look_at_agent(delay).await;
@@ -149,17 +149,12 @@ impl LockHolder {
 
     fn let_go(&mut self, end: &WaitEnd) {
         match end {
-            WaitEnd::Acknowledged(_) => tracing::info!("{end}; letting the shutdown go on"),
-            WaitEnd::Late | WaitEnd::NoAnswer(_) => tracing::warn!("{end}; letting the shutdown go on"),
+            Ok(why) => tracing::info!("{why}; letting the shutdown go on"),
+            Err(why) => tracing::warn!("{why}; letting the shutdown go on"),
         }
         self.phase = Phase::Acknowledged;
         self.lock = None;
-        self.note_delay(None);
-    }
-
-    fn note_delay(&mut self, delay: Option<Duration>) {
-        self.files.set_lock(delay);
-        self.delay = delay;
+        self.files.set_lock(None);
     }
 
     /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load
@@ -190,7 +185,7 @@ impl LockHolder {
             }
             if let Phase::Telling(_) = self.phase {
                 let end = timeout_at(until, acknowledged(&mut self.phase)).await;
-                self.let_go(&end.unwrap_or(WaitEnd::Late));
+                self.let_go(&end.unwrap_or_else(|_| Err(LATE.to_owned())));
             }
         } else if self.is_up() {
             self.files.set_shutdown(false);

@@ -1,12 +1,12 @@
 //! systemd-logind and systemd on the system bus.
 
 use futures::{Stream, StreamExt, stream::select};
-use std::io;
+use std::io::{self, ErrorKind::TimedOut};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::time::timeout;
 use zbus::connection::Builder;
-use zbus::{Connection, Error, proxy};
+use zbus::{Error, proxy};
 
 /// The longest time of a call.
 const CALL: Duration = Duration::from_secs(5);
@@ -53,47 +53,32 @@ trait SystemManager {
 
 /// A connection to the system bus.
 pub(crate) struct Login {
-    bus: Connection,
     manager: LoginManagerProxy<'static>,
     system: SystemManagerProxy<'static>,
-}
-
-/// The answer to the request for a lock.
-pub(crate) enum Lock {
-    /// The lock, which ends when this is dropped.
-    Held(OwnedFd),
-    /// The host is already going down.
-    TooLate,
 }
 
 impl Login {
     pub(crate) async fn connect() -> zbus::Result<Self> {
         let connection = timeout(CALL, Builder::system().method_timeout(CALL).build()).await;
-        let bus = connection.map_err(|_| broken(io::ErrorKind::TimedOut))??;
+        let bus = connection.map_err(|_| Error::InputOutput(io::Error::from(TimedOut).into()))??;
         let (manager, system) = (LoginManagerProxy::new(&bus).await?, SystemManagerProxy::new(&bus).await?);
-        Ok(Self { bus, manager, system })
+        Ok(Self { manager, system })
     }
 
     /// Returns the events after which all must be looked at again: a shutdown begins or ends, or another logind
-    /// answers (`true`).
+    /// answers (`true`). They end with the connection.
     pub(crate) async fn events(&self) -> zbus::Result<impl Stream<Item = bool> + Unpin + use<>> {
         let shutdowns = self.manager.receive_prepare_for_shutdown().await?.map(|_| false);
         let owners = self.manager.inner().receive_owner_changed().await?.map(|_| true);
         Ok(select(shutdowns, owners))
     }
 
-    /// Waits for the end of the connection, and returns it as an error.
-    pub(crate) async fn closed(&self) -> Error {
-        self.bus.closed().await;
-        broken(io::ErrorKind::ConnectionReset)
-    }
-
-    /// Takes the lock that delays a shutdown.
-    pub(crate) async fn lock(&self) -> zbus::Result<Lock> {
+    /// Takes the lock that delays a shutdown, and that ends when it is dropped; `None` if the host is already going down.
+    pub(crate) async fn lock(&self) -> zbus::Result<Option<OwnedFd>> {
         let why = "Load balancers must learn that this node goes down";
         match self.manager.inhibit("shutdown", WHO, why, "delay").await {
-            Ok(lock) => Ok(Lock::Held(lock.into())),
-            Err(Error::MethodError(name, ..)) if name.as_str() == TOO_LATE => Ok(Lock::TooLate),
+            Ok(lock) => Ok(Some(lock.into())),
+            Err(Error::MethodError(name, ..)) if name.as_str() == TOO_LATE => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -126,8 +111,4 @@ impl Login {
         let (kind, at_usec) = self.manager.scheduled_shutdown().await?;
         Ok((!kind.is_empty()).then_some((kind, at_usec / 1000)))
     }
-}
-
-fn broken(kind: io::ErrorKind) -> Error {
-    Error::InputOutput(io::Error::from(kind).into())
 }

@@ -7,6 +7,7 @@ use nodegate_agent_client::ask_drain;
 use nodegate_agent_client::hints::{NO_DELAY, at_most, delay_too_short};
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::{Age, Stamp, Verdict};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,26 +19,29 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 struct LoginView {
     locked: bool,
     delay: Duration,
-    scheduled: Option<(String, u64)>,
+    /// A scheduled shutdown in words, for the end of a line.
+    scheduled: String,
 }
 
 /// Prints the three lines, and returns the exit code.
-pub(crate) async fn print(agent: SocketAddr) -> ExitCode {
+pub(crate) async fn print(agent: SocketAddr) -> Result<ExitCode, Infallible> {
     let login = look().await.map_err(|error| error.to_string());
     let answer = ask_drain(&[agent], QUERY_TIMEOUT).await.map_err(|error| error.to_string());
     let (reboot, code) = reboot(login.as_ref().ok(), answer.as_ref().ok());
     println!("lock    {}", lock(&login));
     println!("agent   {agent} {}", describe(&answer));
-    println!("reboot  {reboot}{}", scheduled(login.as_ref().ok()));
-    ExitCode::from(code)
+    println!("reboot  {reboot}{}", login.as_ref().map_or("", |view| &view.scheduled));
+    Ok(ExitCode::from(code))
 }
 
 async fn look() -> zbus::Result<LoginView> {
     let login = Login::connect().await?;
+    let scheduled = login.scheduled().await?;
+    let scheduled = scheduled.map(|(kind, at)| format!("; {} at {:#} UTC", sanitize(&kind), Stamp(at)));
     Ok(LoginView {
         locked: login.is_locked().await?,
         delay: login.delay().await?,
-        scheduled: login.scheduled().await?,
+        scheduled: scheduled.unwrap_or_default(),
     })
 }
 
@@ -63,13 +67,10 @@ fn describe(answer: &Result<DrainSummary, String>) -> String {
 
 /// Returns what a reboot would do, and the exit code.
 fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, u8) {
-    let (Some(login), Some(summary)) = (login, answer) else {
-        return ("does not wait for load balancers".to_owned(), if login.is_none() { UNKNOWN } else { 1 });
-    };
+    let does_not = "does not wait for load balancers".to_owned();
+    let Some(login) = login else { return (does_not, UNKNOWN) };
+    let Some(summary) = answer.filter(|_| login.locked) else { return (does_not, 1) };
     let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
-    if !login.locked {
-        return ("does not wait for load balancers".to_owned(), 1);
-    }
     if summary.host.is_some_and(|host| host.shutdown) {
         return ("the host is going down".to_owned(), 0);
     }
@@ -81,9 +82,4 @@ fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, 
         None if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
         None => (format!("waits until every load balancer has acknowledged, {}", at_most(login.delay)), 0),
     }
-}
-
-fn scheduled(login: Option<&LoginView>) -> String {
-    let scheduled = login.and_then(|view| view.scheduled.as_ref());
-    scheduled.map_or(String::new(), |(kind, at)| format!("; {} at {:#} UTC", sanitize(kind), Stamp(*at)))
 }

@@ -4,12 +4,10 @@ use crate::lock_holder::LockHolder;
 use crate::overview;
 use crate::signal_files::SignalFiles;
 use clap::{Parser, Subcommand};
-use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, failed};
-use std::fmt::Display;
+use nodegate_program::{HTTP_PORT, LogSettings, Mistakes, Program, block_on};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tokio::runtime::Builder;
 
 /// Delays a shutdown of this host until every load balancer knows of it
 ///
@@ -70,36 +68,17 @@ fn agent(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 impl Program for Args {
-    type Setup = Self;
-
-    fn bad_setting() -> u8 {
-        let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status");
-        if asks { UNKNOWN } else { BAD_SETTING }
-    }
-
     fn log(&self) -> Option<LogSettings> {
         self.command.is_none().then(|| self.log.clone())
     }
 
-    fn setup(self, _: &mut Mistakes) -> Self {
-        self
-    }
-
-    fn run(setup: Self) -> ExitCode {
-        let runtime = match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return could_not_start(error),
-        };
-        match setup.command {
-            Some(Command::Status(asked)) => runtime.block_on(overview::print(asked.agent)),
+    fn setup(self, _: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
+        match self.command {
+            Some(Command::Status(asked)) => Box::new(move || block_on(overview::print(asked.agent))),
             None => {
-                let holder = LockHolder::new(setup.agent.agent, SignalFiles::new(setup.host_signals));
-                runtime.block_on(holder.run()).map_or_else(could_not_start, |()| ExitCode::SUCCESS)
+                let holder = LockHolder::new(self.agent.agent, SignalFiles(self.host_signals));
+                Box::new(|| block_on(holder.run()))
             }
         }
     }
-}
-
-fn could_not_start(error: impl Display) -> ExitCode {
-    failed(format_args!("could not start: {error}"))
 }

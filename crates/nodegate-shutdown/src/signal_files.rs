@@ -25,15 +25,9 @@ pub(crate) fn not_read(host: Option<HostSignals>) -> Option<&'static str> {
 
 /// The directory with the files. It stays the same directory: the agent's Pod has it mounted.
 #[derive(Debug)]
-pub(crate) struct SignalFiles {
-    directory: PathBuf,
-}
+pub(crate) struct SignalFiles(pub(crate) PathBuf);
 
 impl SignalFiles {
-    pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory }
-    }
-
     /// Says whether the host is going down.
     pub(crate) fn set_shutdown(&self, shutdown: bool) {
         self.set(SHUTDOWN, shutdown.then(String::new));
@@ -46,11 +40,11 @@ impl SignalFiles {
 
     /// Replaces a file as a whole, or removes it. An error must not end what holds the lock.
     fn set(&self, name: &str, text: Option<String>) {
-        let path = self.directory.join(name);
+        let path = self.0.join(name);
         let result = match text {
             Some(text) => {
-                let unfinished = self.directory.join(format!(".{name}"));
-                fs::create_dir_all(&self.directory)
+                let unfinished = self.0.join(format!(".{name}"));
+                fs::create_dir_all(&self.0)
                     .and_then(|()| fs::write(&unfinished, text))
                     .and_then(|()| fs::rename(&unfinished, &path))
             }

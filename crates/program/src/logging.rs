@@ -2,7 +2,7 @@
 
 use crate::sanitize::sanitize;
 use crate::value::choice;
-use std::io::{self, IsTerminal, Write, stderr};
+use std::io::{self, Write, stderr};
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -28,7 +28,7 @@ pub struct LogSettings {
 /// The format of a log line.
 #[derive(Clone, Copy, Debug)]
 enum LogFormat {
-    /// For people; coloured on a terminal.
+    /// For people.
     Text,
     /// One JSON object for each line.
     Json,
@@ -65,13 +65,10 @@ impl FromStr for LogFilter {
 impl LogSettings {
     /// Starts logging. Call it once in a process.
     pub fn start(self) {
-        let has_colours = stderr().is_terminal();
-        let layer = tracing_subscriber::fmt::layer();
+        let layer = tracing_subscriber::fmt::layer().with_writer(|| Lines(stderr()));
         let lines = match self.log_format {
-            // The subscriber escapes what a value does to its colours.
-            LogFormat::Text if has_colours => layer.with_writer(stderr).boxed(),
-            LogFormat::Text => layer.with_writer(|| Lines(stderr())).with_ansi(false).boxed(),
-            LogFormat::Json => layer.with_writer(|| Lines(stderr())).json().flatten_event(true).boxed(),
+            LogFormat::Text => layer.boxed(),
+            LogFormat::Json => layer.json().flatten_event(true).boxed(),
         };
         tracing_subscriber::registry().with(lines.with_filter(self.log_filter.0)).init();
     }

@@ -1,25 +1,22 @@
-//! Collects the mistakes in a program's settings, and reports all of them at once. `run` creates it.
+//! Collects the mistakes in a program's settings, for `run`, which reports all of them at once.
 
 use clap::{Arg, Command};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::process::ExitCode;
 
 /// Collects a line for each wrong setting, so that an operator learns of all of them at the first start.
 #[must_use]
 pub struct Mistakes {
-    program: String,
     /// The program whose settings they are.
     command: Command,
-    exit_code: u8,
     /// The values as they were typed, by their flags.
     pub(crate) typed: BTreeMap<String, String>,
     pub(crate) lines: Vec<String>,
 }
 
 impl Mistakes {
-    pub(crate) fn new(program: String, command: Command, exit_code: u8) -> Self {
-        Self { program, command, exit_code, typed: BTreeMap::new(), lines: Vec::new() }
+    pub(crate) fn new(command: Command) -> Self {
+        Self { command, typed: BTreeMap::new(), lines: Vec::new() }
     }
 
     /// Adds a value that the setting does not accept, as it was typed.
@@ -52,16 +49,5 @@ impl Mistakes {
     /// Adds a mistake that concerns no single setting.
     pub fn line(&mut self, line: impl Display) {
         self.lines.push(line.to_string());
-    }
-
-    /// Returns `Ok` without mistakes; otherwise logs all of them and returns the exit code.
-    pub fn ensure_none(self) -> Result<(), ExitCode> {
-        if self.lines.is_empty() {
-            return Ok(());
-        }
-        for line in &self.lines {
-            eprintln!("{}: {line}", self.program);
-        }
-        Err(ExitCode::from(self.exit_code))
     }
 }

@@ -1,35 +1,15 @@
 //! Turns the command line and the environment into a program's settings, for `run`.
 
-use crate::help;
 use crate::mistakes::Mistakes;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Parser, value_parser};
 use std::error::Error;
 use std::ffi::OsString;
-use std::process::ExitCode;
-
-/// Reads a program's settings. A wrong setting has its default in the result, so that the caller can check
-/// the others before [`Mistakes::ensure_none`] reports all mistakes. For help, and for arguments that can't
-/// be parsed, the program exits here; `exit_code` is the code for mistakes.
-///
-/// An empty variable counts as not set; so does an empty value of an option that has no default.
-pub(crate) fn read<P: Parser>(usual: &[&str], exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    let command = help::for_terminal(P::command(), usual, std::env::args_os().any(|word| word == "-h"));
-    parse(&command, std::env::args_os(), exit_code).map_err(|error| {
-        if error.use_stderr() {
-            eprintln!("{}: {}", command.get_name(), one_line(&error, &command));
-            return ExitCode::from(exit_code);
-        }
-        // Ignores a closed stdout.
-        let _ = error.print();
-        ExitCode::SUCCESS
-    })
-}
 
 /// Joins the lines of clap's message, and adds what it takes where clap does not say it. The line after a colon is
 /// what the message names.
-fn one_line(error: &clap::Error, command: &Command) -> String {
+pub(crate) fn one_line(error: &clap::Error, command: &Command) -> String {
     let text = error.to_string();
     let end = match error.kind() {
         ErrorKind::UnknownArgument if !text.contains("a similar argument exists") => {
@@ -53,16 +33,17 @@ fn one_line(error: &clap::Error, command: &Command) -> String {
     telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1) + &end
 }
 
-/// clap stops at the first wrong value. So this parses all values as text first, then tries each one, and
-/// finally parses those that pass.
-fn parse<P: Parser>(
+/// Parses a program's settings. A wrong value has its default in the result, so that the caller can check the others before
+/// it reports all mistakes. An empty variable counts as not set; so does an empty value of an option that has no default.
+///
+/// clap stops at the first wrong value. So this parses all values as text first, then tries each one, and finally parses those
+/// that pass.
+pub(crate) fn parse<P: Parser>(
     command: &Command,
-    words: impl Iterator<Item = OsString>,
-    exit_code: u8,
+    words: impl IntoIterator<Item = OsString>,
 ) -> Result<(P, Mistakes), clap::Error> {
-    let program = command.get_name().to_owned();
     let texts = each_argument(command.clone(), as_text).try_get_matches_from(words)?;
-    let mut sound = vec![program.clone()];
+    let mut sound = vec![command.get_name().to_owned()];
     let (asked, texts) = match texts.subcommand() {
         Some((name, below)) => {
             sound.push(name.to_owned());
@@ -70,7 +51,7 @@ fn parse<P: Parser>(
         }
         None => (command, &texts),
     };
-    let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
+    let mut mistakes = Mistakes::new(asked.clone());
     let mut typed = each_argument(command.clone(), without_variable);
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
@@ -173,7 +154,7 @@ mod tests {
 
     fn read(line: &str) -> (Args, Vec<String>) {
         let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
-        let (args, mistakes) = parse(&Args::command(), words.map(OsString::from), 2).unwrap();
+        let (args, mistakes) = parse(&Args::command(), words.map(OsString::from)).unwrap();
         (args, mistakes.lines)
     }
 
@@ -238,12 +219,10 @@ mod tests {
             ("--bogus", "unexpected argument '--bogus' found; leave it out: --help lists all"),
         ] {
             let words = ["program", words].map(OsString::from);
-            let error = parse::<Args>(&Args::command(), words.into_iter(), 2).err().unwrap();
+            let error = parse::<Args>(&Args::command(), words).err().unwrap();
             assert_eq!((one_line(&error, &Args::command()).as_str(), error.use_stderr()), (says, true));
         }
-        let help = parse::<Args>(&Args::command(), ["program", "--help"].map(OsString::from).into_iter(), 2)
-            .err()
-            .unwrap();
+        let help = parse::<Args>(&Args::command(), ["program", "--help"].map(OsString::from)).err().unwrap();
         assert!(!help.use_stderr());
     }
 }

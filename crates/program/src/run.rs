@@ -1,14 +1,16 @@
 //! Runs a program, from its command line to its exit code.
 
+use crate::help::for_terminal;
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
-use crate::read::read;
-use crate::{BAD_SETTING, failed, sanitize, variables};
+use crate::read::{one_line, parse};
+use crate::{BAD_SETTING, UNKNOWN, failed, sanitize, variables};
 use clap::Parser;
+use std::env::args_os;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use std::thread;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -18,46 +20,54 @@ const MAX_NAMED: usize = 20;
 
 /// A program: its command line, and what it does.
 pub trait Program: Parser {
-    /// The validated settings.
-    type Setup;
-
     /// The settings that `-h` shows, by their names in the parser; those without a heading if it is empty.
     const USUAL: &'static [&'static str] = &[];
 
-    /// Returns the exit code for a wrong setting.
-    fn bad_setting() -> u8 {
-        BAD_SETTING
-    }
+    /// The exit code for a wrong setting. That of a command is [`UNKNOWN`]: its exit code is the result of a query.
+    const BAD_SETTING: u8 = BAD_SETTING;
 
     /// Returns the settings of log lines; `None` if the program prints its result instead.
     fn log(&self) -> Option<LogSettings>;
 
-    /// Turns the settings into what the program works with. Adds mistakes that no single setting shows.
-    fn setup(self, mistakes: &mut Mistakes) -> Self::Setup;
-
-    /// Does the work, and returns the exit code.
-    fn run(setup: Self::Setup) -> ExitCode;
+    /// Turns the settings into the work, which returns the exit code. Adds mistakes that no single setting shows; the work
+    /// begins without any.
+    fn setup(self, mistakes: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode>;
 }
 
-/// Runs a program, and returns its exit code: [`Program::bad_setting`] if a setting is wrong.
+/// Runs a program, and returns its exit code. For help, and for wrong settings, which it names, it does no work.
 pub fn run<P: Program>() -> ExitCode {
-    start::<P>().unwrap_or_else(|code| code)
-}
-
-fn start<P: Program>() -> Result<ExitCode, ExitCode> {
-    let (args, mut mistakes) = read::<P>(P::USUAL, P::bad_setting())?;
+    let words: Vec<_> = args_os().collect();
+    let command = for_terminal(P::command(), P::USUAL, words.iter().any(|word| word == "-h"));
+    let is_query = words.get(1).is_some_and(|word| command.find_subcommand(word).is_some());
+    let wrong = |lines: &[String]| {
+        for line in lines {
+            eprintln!("{}: {line}", command.get_name());
+        }
+        ExitCode::from(if is_query { UNKNOWN } else { P::BAD_SETTING })
+    };
+    let (args, mut mistakes) = match parse::<P>(&command, words) {
+        Ok(parsed) => parsed,
+        Err(error) if error.use_stderr() => return wrong(&[one_line(&error, &command)]),
+        Err(help) => {
+            // Ignores a closed stdout.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
     let log = args.log();
-    let setup = args.setup(&mut mistakes);
-    mistakes.ensure_none()?;
+    let work = args.setup(&mut mistakes);
+    if !mistakes.lines.is_empty() {
+        return wrong(&mistakes.lines);
+    }
     if let Some(log) = log {
         log.start();
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for variable in variables::unread(&P::command(), variables.collect()).iter().take(MAX_NAMED) {
-            let remedy = variables::remedy(&P::command(), variable);
+        for variable in variables::unread(&command, variables.collect()).iter().take(MAX_NAMED) {
+            let remedy = variables::remedy(&command, variable);
             tracing::warn!(variable = sanitize(variable), "no setting reads this variable; {remedy}");
         }
     }
-    Ok(P::run(setup))
+    work()
 }
 
 /// Starts a thread of this name, which `ps -L` shows. The work is boxed, because each other type of it would make the
@@ -87,14 +97,14 @@ impl Tasks {
 
 /// Runs a future on two threads until it ends, then drops the tasks that still run. Logs its error, and returns
 /// the exit code.
-pub fn block_on<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
+pub fn block_on<T: Termination, E: Display>(work: impl Future<Output = Result<T, E>>) -> ExitCode {
     let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(format_args!("can't start: {error}")),
     };
     let result = runtime.block_on(work);
     runtime.shutdown_background();
-    result.map_or_else(failed, |()| ExitCode::SUCCESS)
+    result.map_or_else(failed, Termination::report)
 }
 
 #[cfg(test)]

@@ -65,7 +65,6 @@ const REFUSED: &str = r#"
 {"serviceAccount": {"create": false}} => serviceAccount.create=false needs serviceAccount.name
 {"settings": {"listenAddress": "127.0.0.1"}} => settings.listenAddress: takes an address that the kubelet reaches, which 127.0.0.1 is not
 {"evictionGate": {"settings": {"listen": "[::1]:8443"}}} => evictionGate.settings.listen: takes an address that the kubelet reaches
-{"evictionGate": {"settings": {"unknownHold": "61s"}}} => evictionGate.settings.unknownHold: 61s: takes at most maxHold, 60s
 {"evictionGate": {"tlsSecret": "x", "caBundle": "Q0E="}} => evictionGate.caBundle: takes certificates in PEM form, as base64
 {"settings": {"listenPort": 25002}} => settings.listenPort: port 25002 is also that of settings.agentCheckPort
 {"fullnameOverride": "123"} => the objects' name "123": takes a-z, 0-9 and -, beginning with a letter

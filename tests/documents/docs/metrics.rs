@@ -5,7 +5,6 @@ use super::pages::{self, read};
 use nodegate_eviction_gate::GateMetrics;
 use nodegate_http::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Names with the programs' prefix that are no metrics: `HAProxy`'s backends, and crates in log filters.
 const NO_METRICS: [&str; 4] =
@@ -57,8 +56,7 @@ pub(crate) fn agent() -> Metrics {
 }
 
 pub(crate) fn gate() -> Metrics {
-    let metrics = Arc::new(GateMetrics::default());
-    exposed(&Format::Prometheus.encode(&metrics.registry()).unwrap())
+    exposed(&Format::Prometheus.encode(&GateMetrics::new().1).unwrap())
 }
 
 /// Returns the names of nodegate-haproxy's metrics without their suffixes, as its code registers them. A registry

@@ -6,11 +6,12 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use std::fmt::Display;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 const NO_CERTIFICATE: &str = "no certificate in PEM form";
 
@@ -18,11 +19,10 @@ const NO_CERTIFICATE: &str = "no certificate in PEM form";
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) config: Arc<ServerConfig>,
-    pub(crate) not_before: SystemTime,
-    pub(crate) not_after: SystemTime,
+    not_before: SystemTime,
+    not_after: SystemTime,
     /// The CAs that API servers must trust for it, in PEM form.
     pub(crate) cas: Vec<String>,
-    names: Vec<String>,
     chain: Vec<CertificateDer<'static>>,
 }
 
@@ -31,66 +31,51 @@ pub(crate) type ClientCas<'a> = Option<&'a [u8]>;
 
 impl Pair {
     pub(crate) fn parse(certificate: &[u8], key: &[u8], clients: ClientCas<'_>) -> Result<Self, String> {
-        let bad_certificate = |error: &dyn Display| format!("unusable certificate: {error}");
-        let chain = all(certificate).ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;
-        let key =
-            PrivateKeyDer::from_pem_slice(key).map_err(|_| bad_certificate(&"no private key in PEM form"))?;
-        let first = chain.first().ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;
-        let (_, parsed) = X509Certificate::from_der(first).map_err(|error| bad_certificate(&error))?;
-        let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        let not_before = at(parsed.validity().not_before.timestamp());
-        let not_after = at(parsed.validity().not_after.timestamp());
-        let names = match parsed.subject_alternative_name() {
-            Ok(Some(names)) => names.value.general_names.iter().filter_map(dns_name).collect(),
-            _ => Vec::new(),
-        };
-        let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-        let config = config.map_err(|error| bad_certificate(&error))?;
-        let config = match clients {
-            None => config.with_no_client_auth(),
-            Some(cas) => {
-                let bad_cas = |error: &dyn Display| format!("unusable CAs of clients: {error}");
-                let mut roots = RootCertStore::empty();
-                for ca in all(cas).ok_or_else(|| bad_cas(&NO_CERTIFICATE))? {
-                    roots.add(ca).map_err(|error| bad_cas(&error))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-                config.with_client_cert_verifier(verifier.build().map_err(|error| bad_cas(&error))?)
-            }
-        };
-        let config = config.with_single_cert(chain.clone(), key);
-        let mut config = config.map_err(|error| bad_certificate(&error))?;
+        let clients = clients.map(client_verifier).transpose();
+        let clients = clients.map_err(|error| format!("unusable CAs of clients: {error}"))?;
+        Self::checked(certificate, key, clients).map_err(|error| format!("unusable certificate: {error}"))
+    }
+
+    fn checked(
+        certificate: &[u8],
+        key: &[u8],
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let chain = all_in(certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "no private key in PEM form")?;
+        let (_, parsed) = X509Certificate::from_der(chain.first().ok_or(NO_CERTIFICATE)?)?;
+        let not_before = since_epoch(parsed.validity().not_before.timestamp());
+        let not_after = since_epoch(parsed.validity().not_after.timestamp());
+        let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let config =
+            config.with_client_cert_verifier(clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth));
+        let mut config = config.with_single_cert(chain.clone(), key)?;
         // API servers call webhooks over HTTP/1.1.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), not_before, not_after, cas: Vec::new(), names, chain })
+        Ok(Self { config: Arc::new(config), not_before, not_after, cas: Vec::new(), chain })
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.chain == other.chain
     }
 
-    /// Returns true if an API server that has these CAs accepts it now.
-    pub(crate) fn is_trusted_by(&self, cas: &[String], now: SystemTime) -> bool {
+    /// Returns true if an API server that has these CAs accepts it now for each of these names.
+    pub(crate) fn is_trusted_by(&self, cas: &[String], names: &[String], now: SystemTime) -> bool {
         let mut roots = RootCertStore::empty();
         for ca in cas {
             roots.add_parsable_certificates(CertificateDer::from_pem_slice(ca.as_bytes()));
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-        let name = self.names.first().and_then(|name| ServerName::try_from(name.as_str()).ok());
-        let (Ok(verifier), Some(name), Some((first, rest))) = (verifier, name, self.chain.split_first())
-        else {
-            return false;
-        };
+        let (Ok(verifier), Some((first, rest))) = (verifier, self.chain.split_first()) else { return false };
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-        verifier.verify_server_cert(first, rest, &name, &[], now).is_ok()
+        names.iter().all(|name| {
+            ServerName::try_from(name.as_str())
+                .is_ok_and(|name| verifier.verify_server_cert(first, rest, &name, &[], now).is_ok())
+        })
     }
 
     pub(crate) fn is_valid(&self, now: SystemTime) -> bool {
         self.not_before <= now && now < self.not_after
-    }
-
-    pub(crate) fn has_names(&self, names: &[String]) -> bool {
-        names.iter().all(|name| self.names.contains(name))
     }
 
     /// Returns true if two thirds of its life are over, or if it is not valid yet.
@@ -110,17 +95,21 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn dns_name(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        _ => None,
-    }
+fn since_epoch(seconds: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Returns all certificates of a text; `None` without any.
-fn all(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
-    (!all.is_empty()).then_some(all)
+/// Returns a verifier of clients that must show a certificate of one of these CAs.
+fn client_verifier(cas: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn Error>> {
+    let mut roots = RootCertStore::empty();
+    all_in(cas)?.into_iter().try_for_each(|ca| roots.add(ca))?;
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?)
+}
+
+/// Returns all certificates of a text, at least one.
+fn all_in(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, &'static str> {
+    let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    all.ok().filter(|all| !all.is_empty()).ok_or(NO_CERTIFICATE)
 }
 
 /// Returns the CAs of a bundle that have not expired, each as it was written; what is no CA is left out.
@@ -131,8 +120,7 @@ pub(super) fn cas_of(bundle: &str, now: SystemTime) -> Vec<String> {
     let is_valid = |part: &&str| {
         let Ok(der) = CertificateDer::from_pem_slice(part.as_bytes()) else { return false };
         let Ok((_, parsed)) = X509Certificate::from_der(&der) else { return false };
-        let until = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
-        parsed.is_ca() && now < UNIX_EPOCH + Duration::from_secs(until)
+        parsed.is_ca() && now < since_epoch(parsed.validity().not_after.timestamp())
     };
     let mut cas: Vec<String> = Vec::new();
     for part in parts.filter(is_valid).map(|part| format!("{part}\n")) {
@@ -151,39 +139,22 @@ mod tests {
     #[test]
     fn an_issued_certificate_is_due_after_two_thirds() {
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
-        let names = vec!["gate.nodegate.svc".to_owned(), "gate".to_owned()];
-        let issued = issue(&names, Duration::from_hours(300), now).unwrap();
-        let pair = Pair::parse(issued.certificate.as_bytes(), issued.key.as_bytes(), None).unwrap();
+        let names = ["gate.nodegate.svc".to_owned(), "gate".to_owned()];
+        let [issued, other] = [0, 1].map(|_| issue(&names, Duration::from_hours(300), now).unwrap());
+        let parse = |key: &str| Pair::parse(issued.certificate.as_bytes(), key.as_bytes(), None);
+        let pair = parse(&issued.key).unwrap();
+        assert!(parse(&other.key).err().unwrap().starts_with("unusable certificate: "));
         let at = |hours| now + Duration::from_hours(hours);
         assert!(pair.is_valid(at(0)) && pair.is_valid(at(299)) && !pair.is_valid(at(300)));
         assert!(!pair.is_due(at(0)) && !pair.is_due(at(199)) && pair.is_due(at(201)));
-        assert!(pair.has_names(&names) && !pair.has_names(&["other".to_owned()]));
-        let other = issue(&names, Duration::from_hours(300), now).unwrap();
-        let bundle = format!(
-            "{}nonsense{}{}{}{}",
-            issued.ca,
-            issued.certificate,
-            issued.ca,
-            &issued.ca[..90],
-            other.ca
-        );
+        let bundle = [&issued.ca, "nonsense", &issued.certificate, &issued.ca, &issued.ca[..90], &other.ca];
+        let bundle = bundle.concat();
         let cas = cas_of(&bundle, at(0));
         assert_eq!(cas.len(), 2, "{cas:?}");
-        assert_eq!(cas_of(&bundle, at(301)), Vec::<String>::new());
-        assert!(pair.is_trusted_by(&cas, at(0)) && pair.is_trusted_by(&cas[..1], at(0)));
-        assert!(!pair.is_trusted_by(&cas[1..], at(0)) && !pair.is_trusted_by(&[], at(0)));
-        assert!(!pair.is_trusted_by(&cas, at(301)));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused() {
-        let now = UNIX_EPOCH + Duration::from_hours(500_000);
-        let [one, other] = [0, 1].map(|_| issue(&["a".to_owned()], Duration::from_hours(1), now).unwrap());
-        let said = |certificate: &str, key: &str| {
-            Pair::parse(certificate.as_bytes(), key.as_bytes(), None).err().unwrap()
-        };
-        assert_eq!(said("", &one.key), "unusable certificate: no certificate in PEM form");
-        assert_eq!(said(&one.certificate, ""), "unusable certificate: no private key in PEM form");
-        assert!(said(&one.certificate, &other.key).contains("unusable certificate"));
+        assert_eq!(cas_of(&bundle, at(301)), [""; 0]);
+        let is_trusted = |cas, at| pair.is_trusted_by(cas, &names, at);
+        assert!(is_trusted(&cas, at(0)) && is_trusted(&cas[..1], at(0)));
+        assert!(!is_trusted(&cas[1..], at(0)) && !is_trusted(&[], at(0)) && !is_trusted(&cas, at(301)));
+        assert!(!pair.is_trusted_by(&cas, &["other".to_owned()], at(0)));
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 /// The most CAs in the Secret: the present one and its predecessors.
 const MAX_IN_SECRET: usize = 3;
 const MAX_IN_BUNDLE: usize = 8;
-/// The most attempts to write an object that others write, too.
+/// The most attempts to write an object that others write, too, and to read it again.
 const ATTEMPTS: usize = 4;
 /// The life of a certificate. It is renewed at two thirds of that.
 const LIFETIME: Duration = Duration::from_hours(365 * 24);
@@ -32,43 +32,10 @@ pub(crate) struct OwnSecret {
     pub(crate) names: Vec<String>,
 }
 
-/// A certificate that API servers trust.
-pub(super) struct Prepared {
-    pub(super) pair: Pair,
-    /// Whether the bundle already had its CAs.
-    pub(super) was_trusted: bool,
-    /// Why it is not as fresh as it should be.
-    pub(super) problem: Option<String>,
-}
-
 impl OwnSecret {
-    /// Returns the certificate of the Secret, renewed if it is due; that which is served if the Secret is of no use. Makes
-    /// sure that the API servers trust both.
-    pub(super) async fn prepare(
-        &self,
-        api: &KubeApi,
-        served: Option<&Pair>,
-        clients: ClientCas<'_>,
-        now: SystemTime,
-    ) -> Result<Prepared, String> {
-        let served = served.filter(|pair| pair.is_valid(now));
-        let mut usable = served.cloned();
-        let (pair, problem) = match self.read_or_renew(api, &mut usable, clients, now).await {
-            Ok(pair) => (pair, None),
-            Err(error) => match usable {
-                Some(pair) => (pair, Some(error)),
-                None => return Err(error),
-            },
-        };
-        let of_served = served.map(|served| served.cas.concat()).unwrap_or_default();
-        let needed = cas_of(&(pair.cas.concat() + &of_served), now);
-        let was_trusted = self.trust(api, &needed, now).await?;
-        Ok(Prepared { pair, was_trusted, problem })
-    }
-
     /// Returns the certificate of the Secret, and writes a new one if that is due or of no use. A replica that writes the
     /// Secret at the same time wins if it is first. `usable` is what can be served if that fails.
-    async fn read_or_renew(
+    pub(super) async fn read_or_renew(
         &self,
         api: &KubeApi,
         usable: &mut Option<Pair>,
@@ -78,15 +45,14 @@ impl OwnSecret {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name);
         let of_served = usable.as_ref().map(|pair| pair.cas.clone()).unwrap_or_default();
         for _ in 0..ATTEMPTS {
-            let mut secret = read(api, &path).await?.ok_or_else(|| {
+            let secret = read(api, &path).await?.ok_or_else(|| {
                 let Self { namespace, name, .. } = self;
                 format!("there is no Secret {name} in the namespace {namespace} (--name); the manifests have an empty one")
             })?;
             let mut cas = cas_of(&(decoded(&secret, "ca.crt") + &of_served.concat()), now);
             let found = [decoded(&secret, "tls.crt"), decoded(&secret, "tls.key")];
             if let Ok(mut pair) = Pair::parse(found[0].as_bytes(), found[1].as_bytes(), clients)
-                && pair.has_names(&self.names)
-                && pair.is_trusted_by(&cas, now)
+                && pair.is_trusted_by(&cas, &self.names, now)
             {
                 pair.cas.clone_from(&cas);
                 if !pair.is_due(now) {
@@ -99,24 +65,18 @@ impl OwnSecret {
             cas.insert(0, issued.ca);
             cas.truncate(MAX_IN_SECRET);
             let encoded = |text: &str| STANDARD.encode(text);
-            let Some(object) = secret.as_object_mut() else {
-                return Err("the Secret is no object".to_owned());
-            };
-            let data = json!({
-                "ca.crt": encoded(&cas.concat()), "tls.crt": encoded(&issued.certificate), "tls.key": encoded(&issued.key),
+            let secret = json!({
+                "kind": "Secret", "apiVersion": "v1",
+                "metadata": secret.get("metadata"), "type": secret.get("type"),
+                "data": {
+                    "ca.crt": encoded(&cas.concat()),
+                    "tls.crt": encoded(&issued.certificate),
+                    "tls.key": encoded(&issued.key),
+                },
             });
-            object.insert("data".to_owned(), data);
+            let text = "issued a certificate; serving it when API servers trust it";
             match api.put(&path, &secret).await {
-                Ok(_) => {
-                    tracing::info!(
-                        secret = self.name,
-                        "issued a certificate; serving it when API servers trust it"
-                    );
-                    let mut pair =
-                        Pair::parse(issued.certificate.as_bytes(), issued.key.as_bytes(), clients)?;
-                    pair.cas = cas;
-                    return Ok(pair);
-                }
+                Ok(_) => tracing::info!(secret = self.name, "{text}"),
                 Err(error) if is_conflict(&error) => {}
                 Err(error) => return Err(error.to_string()),
             }
@@ -126,7 +86,12 @@ impl OwnSecret {
 
     /// Adds these CAs to the bundle of each webhook of the configuration that does not have them, and takes away what is no
     /// CA or has expired. Returns true if all were there.
-    async fn trust(&self, api: &KubeApi, needed: &[String], now: SystemTime) -> Result<bool, String> {
+    pub(super) async fn trust(
+        &self,
+        api: &KubeApi,
+        needed: &[String],
+        now: SystemTime,
+    ) -> Result<bool, String> {
         let name = &self.name;
         let path = format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}");
         for _ in 0..ATTEMPTS {
@@ -150,12 +115,10 @@ impl OwnSecret {
             // The version: another replica may have added its CA since the read.
             let version = configuration.pointer("/metadata/resourceVersion");
             let patch = json!({"metadata": {"resourceVersion": version}, "webhooks": patches});
+            let text = "wrote the caBundle; API servers trust the gate's certificate";
             match api.patch(&path, &patch).await {
                 Ok(_) => {
-                    tracing::info!(
-                        configuration = name,
-                        "wrote the caBundle; API servers trust the gate's certificate"
-                    );
+                    tracing::info!(configuration = name, "{text}");
                     return Ok(were_there);
                 }
                 Err(error) if is_conflict(&error) => {}

@@ -16,16 +16,9 @@ pub(crate) enum EvictWhen {
     Now,
 }
 
-impl EvictWhen {
-    pub(crate) fn of(word: &str) -> Option<Self> {
-        match word.trim() {
-            "acknowledged" => Some(Self::Acknowledged),
-            "released" => Some(Self::Released),
-            "now" => Some(Self::Now),
-            _ => None,
-        }
-    }
-}
+/// The words for them. `--evict-when` takes the first two, the annotation takes all.
+pub(crate) const EVICT_WHEN_WORDS: [(&str, EvictWhen); 3] =
+    [("acknowledged", EvictWhen::Acknowledged), ("released", EvictWhen::Released), ("now", EvictWhen::Now)];
 
 /// The pods that are held: `--hold`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,9 +61,6 @@ pub(crate) struct Drain<'a> {
     pub(crate) age: Duration,
 }
 
-/// The usual `--unknown-hold`.
-const UNKNOWN_HOLD: Duration = Duration::from_secs(30);
-
 /// The settings of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Limits {
@@ -82,7 +72,7 @@ pub(crate) struct Limits {
         value_name = "acknowledged|released",
         default_value = "acknowledged"
     )]
-    #[arg(value_parser = choice(&[("acknowledged", EvictWhen::Acknowledged), ("released", EvictWhen::Released)]))]
+    #[arg(value_parser = choice(&EVICT_WHEN_WORDS[..2]))]
     pub(crate) evict_when: EvictWhen,
 
     /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
@@ -98,20 +88,13 @@ pub(crate) struct Limits {
     pub(crate) max_hold: Duration,
 
     /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
-    /// the agent does not answer, is stale, or does not know its load balancers yet; if not set, 30s or --max-hold if that
-    /// is less
-    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION")]
+    /// the agent does not answer, is stale, or does not know its load balancers yet. None holds beyond --max-hold
+    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
     #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(1)))]
-    pub(crate) unknown_hold: Option<Duration>,
+    pub(crate) unknown_hold: Duration,
 }
 
-impl Limits {
-    pub(crate) fn unknown_hold(&self) -> Duration {
-        self.unknown_hold.unwrap_or(UNKNOWN_HOLD.min(self.max_hold))
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.

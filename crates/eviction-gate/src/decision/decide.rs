@@ -38,8 +38,8 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
         let held = format!("; the drain is older than {:?}: evicting anyway", limits.max_hold);
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
-    if is_unknown && age >= limits.unknown_hold() {
-        let held = format!("; held for {:?}: evicting anyway", limits.unknown_hold());
+    if is_unknown && age >= limits.unknown_hold {
+        let held = format!("; held for {:?}: evicting anyway", limits.unknown_hold);
         return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;

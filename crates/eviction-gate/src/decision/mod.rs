@@ -5,5 +5,5 @@ mod decide;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use case::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why};
+pub(crate) use case::{AgentReply, Answer, Decision, Drain, EVICT_WHEN_WORDS, EvictWhen, Limits, Why};
 pub(crate) use decide::{decide, out_for};

@@ -38,13 +38,9 @@ struct HeldPod {
     last: Instant,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DrainAge {
-    /// The time since this replica first saw it.
-    pub(crate) seen_for: Duration,
-    /// The time since it began, as far as anything has shown it. It never decreases during a drain.
-    pub(crate) age: Duration,
-}
+/// The time since this replica first saw a drain; and the time since it began, as far as anything has shown it, which never
+/// decreases during a drain.
+type DrainAge = (Duration, Duration);
 
 impl SeenDrain {
     fn new(node: &ReadNode, now: Instant) -> Self {
@@ -68,7 +64,7 @@ impl SeenDrain {
 
     fn age(&self, now: Instant) -> DrainAge {
         let seen_for = now.saturating_duration_since(self.first);
-        DrainAge { seen_for, age: seen_for.saturating_add(self.before) }
+        (seen_for, seen_for.saturating_add(self.before))
     }
 }
 
@@ -77,8 +73,9 @@ impl Drains {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a Node that drains, and returns the age of its drain. A dry run changes nothing.
-    pub(crate) fn seen(&self, node: &ReadNode, now: Instant, dry_run: bool) -> DrainAge {
+    /// Records a Node that drains, and that its agent has taken out for `out_for`. Returns the age of its drain. A dry run
+    /// changes nothing.
+    pub(crate) fn seen(&self, node: &ReadNode, out_for: Duration, now: Instant, dry_run: bool) -> DrainAge {
         let mut drains = self.drains();
         let mut drain = match drains.get(node.key()) {
             Some(known) if !known.is_over(node) => known.clone(),
@@ -86,7 +83,7 @@ impl Drains {
         };
         drain.last = now;
         drain.cordoned_at = node.cordoned_at;
-        drain.is_at_least(node.drained_for.unwrap_or_default(), now);
+        drain.is_at_least(node.drained_for.unwrap_or_default().max(out_for), now);
         let age = drain.age(now);
         if !dry_run {
             if !drains.contains_key(node.key()) {
@@ -95,13 +92,6 @@ impl Drains {
             drains.insert(node.key().to_owned(), drain);
         }
         age
-    }
-
-    /// Records that the agent has taken the node out for this long. A shorter time than before changes nothing.
-    pub(crate) fn out_for(&self, key: &str, time: Duration, now: Instant) {
-        if let Some(drain) = self.drains().get_mut(key) {
-            drain.is_at_least(time, now);
-        }
     }
 
     pub(crate) fn ended(&self, key: &str) {
@@ -116,17 +106,13 @@ impl Drains {
     /// Records that a pod is held. Returns true if it was not held before.
     pub(crate) fn held(&self, pod: &str, now: Instant) -> bool {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = pods.get_mut(pod)
-            && now.saturating_duration_since(held.last) < FORGOTTEN_AFTER
-        {
-            held.last = now;
-            return false;
-        }
-        if !pods.contains_key(pod) {
+        pods.retain(|_, held| now.saturating_duration_since(held.last) < FORGOTTEN_AFTER);
+        let is_new = !pods.contains_key(pod);
+        if is_new {
             forget_oldest(&mut pods, |held| held.last);
         }
-        pods.insert(pod.to_owned(), HeldPod { first: now, last: now });
-        true
+        pods.entry(pod.to_owned()).or_insert(HeldPod { first: now, last: now }).last = now;
+        is_new
     }
 
     /// Returns the number of pods whose eviction was refused lately. A drainer that still waits has asked again.
@@ -165,36 +151,40 @@ mod tests {
         ReadNode { cordoned_at: Some(UNIX_EPOCH + Duration::from_secs(at)), ..node("u") }
     }
 
-    const ZERO: DrainAge = DrainAge { seen_for: Duration::ZERO, age: Duration::ZERO };
+    const ZERO: DrainAge = (Duration::ZERO, Duration::ZERO);
 
     #[test]
     fn an_earlier_start_counts_from_when_it_is_known() {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        drains.seen(&node("u"), at(0), false);
-        drains.out_for("u", Duration::from_secs(40), at(10));
-        let age = DrainAge { seen_for: Duration::from_secs(20), age: Duration::from_secs(50) };
-        assert_eq!(drains.seen(&node("u"), at(20), false), age);
+        drains.seen(&node("u"), Duration::ZERO, at(0), false);
+        drains.seen(&node("u"), Duration::from_secs(40), at(10), false);
+        let age = (Duration::from_secs(20), Duration::from_secs(50));
+        assert_eq!(drains.seen(&node("u"), Duration::ZERO, at(20), false), age);
         // Another replica, which has never seen it: the Node has a date.
         let dated = ReadNode { drained_for: Some(Duration::from_secs(70)), ..node("u") };
-        assert_eq!(Drains::default().seen(&dated, at(0), false).age, Duration::from_secs(70));
-        assert_eq!(drains.seen(&dated, at(20), false).age, Duration::from_secs(70));
+        assert_eq!(Drains::default().seen(&dated, Duration::ZERO, at(0), false).1, Duration::from_secs(70));
+        assert_eq!(drains.seen(&dated, Duration::ZERO, at(20), false).1, Duration::from_secs(70));
     }
 
     #[test]
     fn a_drain_ends_with_its_signal_its_node_or_a_second_cordon() {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(drains.seen(&cordoned(5), at(0), true), ZERO);
-        assert_eq!(drains.seen(&cordoned(5), at(9), false), ZERO, "a dry run is not remembered");
+        assert_eq!(drains.seen(&cordoned(5), Duration::ZERO, at(0), true), ZERO);
+        assert_eq!(
+            drains.seen(&cordoned(5), Duration::ZERO, at(9), false),
+            ZERO,
+            "a dry run is not remembered"
+        );
         // The node controller dates a cordon a moment later.
-        drains.seen(&node("u"), at(10), false);
-        assert_eq!(drains.seen(&cordoned(5), at(20), false).age, Duration::from_secs(11));
-        assert_eq!(drains.seen(&cordoned(6), at(30), true), ZERO, "cordoned again");
-        assert_eq!(drains.seen(&cordoned(6), at(31), false), ZERO);
-        assert_eq!(drains.seen(&node("another"), at(31), false), ZERO);
+        drains.seen(&node("u"), Duration::ZERO, at(10), false);
+        assert_eq!(drains.seen(&cordoned(5), Duration::ZERO, at(20), false).1, Duration::from_secs(11));
+        assert_eq!(drains.seen(&cordoned(6), Duration::ZERO, at(30), true), ZERO, "cordoned again");
+        assert_eq!(drains.seen(&cordoned(6), Duration::ZERO, at(31), false), ZERO);
+        assert_eq!(drains.seen(&node("another"), Duration::ZERO, at(31), false), ZERO);
         drains.ended("u");
-        assert_eq!(drains.seen(&cordoned(6), at(32), false), ZERO);
+        assert_eq!(drains.seen(&cordoned(6), Duration::ZERO, at(32), false), ZERO);
         let mut nodes: Vec<_> = drains.nodes().into_iter().map(|(key, _)| key).collect();
         nodes.sort();
         assert_eq!(nodes, ["another", "u"]);
@@ -205,7 +195,7 @@ mod tests {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
         for n in 0..MAX_REMEMBERED + 10 {
             let at = start + Duration::from_millis(n as u64);
-            drains.seen(&node(&n.to_string()), at, false);
+            drains.seen(&node(&n.to_string()), Duration::ZERO, at, false);
             drains.held(&n.to_string(), at);
         }
         assert_eq!(drains.drains().len(), MAX_REMEMBERED);

@@ -1,13 +1,11 @@
 //! Objects of the API, reduced to the fields on which a decision depends. `review::gate` reads them.
 
-use crate::decision::{EvictWhen, Why};
-use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use crate::decision::{EVICT_WHEN_WORDS, EvictWhen, Why};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{NodeIdentity, agent_addresses};
 use nodegate_kube_follow::WatchedNode;
-use nodegate_program::sanitize_short;
 use nodegate_readiness::{DrainSignals, EXCLUDE_LABEL, NodeFacts};
-use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,33 +18,6 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The node controller's taint of a cordoned Node, which has the date of the cordon.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
-/// What the gate reads of a Pod, of a Namespace, and besides [`WatchedNode`] of a Node.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Object {
-    metadata: ObjectMeta,
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    /// Of a Pod.
-    node_name: String,
-    /// Of a Node.
-    taints: Option<Vec<Taint>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    /// Of a Pod.
-    phase: String,
-    /// Of a Node.
-    conditions: Option<Vec<NodeCondition>>,
-}
-
 /// A Pod that the gate may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadPod {
@@ -57,13 +28,15 @@ pub(crate) struct ReadPod {
 
 /// Parses a Pod. The inner error is why the gate, which runs in this namespace, does not hold it, whatever its Node.
 pub(crate) fn pod(json: &str, own_namespace: &str) -> serde_json::Result<Result<ReadPod, Why>> {
-    let Object { metadata, spec, status } = serde_json::from_str(json)?;
+    let Pod { metadata, spec, status } = serde_json::from_str(json)?;
+    let node = spec.and_then(|spec| spec.node_name).unwrap_or_default();
+    let is_running = status.and_then(|status| status.phase).is_some_and(|phase| phase == "Running");
     let mut owners = metadata.owner_references.iter().flatten();
     let is_gate = metadata.namespace.as_deref() == Some(own_namespace)
         && metadata.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == APP);
     let exemptions = [
         (metadata.deletion_timestamp.is_some(), Why::POD_TERMINATING),
-        (status.phase != "Running" || spec.node_name.is_empty(), Why::POD_NOT_RUNNING),
+        (!is_running || node.is_empty(), Why::POD_NOT_RUNNING),
         (
             owners.any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
             Why::POD_OF_DAEMON_SET,
@@ -74,31 +47,20 @@ pub(crate) fn pod(json: &str, own_namespace: &str) -> serde_json::Result<Result<
     ];
     Ok(match exemptions.into_iter().find(|(applies, _)| *applies) {
         Some((_, why)) => Err(why),
-        None => Ok(ReadPod {
-            evict_when: evict_when(&metadata),
-            uid: metadata.uid.unwrap_or_default(),
-            node: spec.node_name,
-        }),
+        None => {
+            Ok(ReadPod { evict_when: evict_when(&metadata), uid: metadata.uid.unwrap_or_default(), node })
+        }
     })
 }
 
 pub(crate) fn namespace(json: &str) -> serde_json::Result<Option<EvictWhen>> {
-    let Object { metadata, .. } = serde_json::from_str(json)?;
-    Ok(evict_when(&metadata))
+    serde_json::from_str(json).map(|Namespace { metadata, .. }| evict_when(&metadata))
 }
 
 /// Returns the annotation; one that can't be read counts as none.
 fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
     let word = meta.annotations.as_ref()?.get(EVICT_WHEN)?;
-    let parsed = EvictWhen::of(word);
-    if parsed.is_none() {
-        let value = sanitize_short(word, 64);
-        tracing::debug!(
-            value,
-            "the annotation {EVICT_WHEN} takes acknowledged, released or now; ignoring it"
-        );
-    }
-    parsed
+    EVICT_WHEN_WORDS.into_iter().find(|(known, _)| *known == word.trim()).map(|(_, when)| when)
 }
 
 /// A Node, and how its agent is asked.
@@ -130,52 +92,38 @@ impl ReadNode {
 /// that the gate's own does not matter.
 pub(crate) fn node(json: &str, signals: &DrainSignals, now: SystemTime) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
-    let dated: Object = serde_json::from_str(json)?;
+    let Node { metadata, spec, status } = serde_json::from_str(json)?;
+    let taints = spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let tainted_at = |key: &str| date(taints.iter().find(|taint| taint.key == key)?.time_added.as_ref());
+    let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let not_ready = ready.filter(|condition| condition.status != "True");
     let facts = node.facts();
     let reason = signals.reason(&facts);
-    let cordon = dated.taint(CORDON);
+    let cordon = tainted_at(CORDON);
     let without_cordon = NodeFacts { unschedulable: false, ..facts.clone() };
     let mut without_label = facts.clone();
     without_label.labels.remove(EXCLUDE_LABEL);
-    let reason_without_label = signals.reason(&without_label);
     let is_cordoned_only = facts.unschedulable && signals.reason(&without_cordon).is_none();
     let drained_since = reason.as_ref().and_then(|reason| match reason.as_str() {
         "Unschedulable" => cordon,
-        "Deleting" => dated.metadata.deletion_timestamp.as_ref().and_then(date),
-        other => dated.taint(other.strip_prefix("Taint:")?),
+        "Deleting" => date(metadata.deletion_timestamp.as_ref()),
+        other => tainted_at(other.strip_prefix("Taint:")?),
     });
+    let since_then = |date: SystemTime| now.duration_since(date).unwrap_or_default();
     Ok(ReadNode {
-        identity: NodeIdentity {
-            name: node.metadata.name.clone().unwrap_or_default(),
-            uid: facts.uid.clone(),
-        },
-        is_draining: reason_without_label.is_some(),
+        is_draining: signals.reason(&without_label).is_some(),
         is_excluded: reason.is_some() && facts.labels.contains_key(EXCLUDE_LABEL),
-        not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
+        identity: NodeIdentity { name: metadata.name.unwrap_or_default(), uid: facts.uid },
+        not_ready_for: not_ready.and_then(|ready| date(ready.last_transition_time.as_ref())).map(since_then),
         addresses: agent_addresses(node.addresses()),
-        drained_for: drained_since.map(|since| since_then(since, now)),
+        drained_for: drained_since.map(since_then),
         cordoned_at: cordon.filter(|_| is_cordoned_only),
     })
 }
 
-impl Object {
-    fn taint(&self, key: &str) -> Option<SystemTime> {
-        date(self.spec.taints.iter().flatten().find(|taint| taint.key == key)?.time_added.as_ref()?)
-    }
-
-    /// Returns `None` for a Node that is ready, or that does not say since when it is not.
-    fn not_ready_since(&self) -> Option<SystemTime> {
-        let ready = self.status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready")?;
-        (ready.status != "True").then(|| date(ready.last_transition_time.as_ref()?))?
-    }
-}
-
-fn date(Time(at): &Time) -> Option<SystemTime> {
-    Some(UNIX_EPOCH + Duration::from_millis(u64::try_from(at.as_millisecond()).ok()?))
-}
-
-fn since_then(date: SystemTime, now: SystemTime) -> Duration {
-    now.duration_since(date).unwrap_or_default()
+fn date(at: Option<&Time>) -> Option<SystemTime> {
+    Some(UNIX_EPOCH + Duration::from_millis(u64::try_from(at?.0.as_millisecond()).ok()?))
 }
 
 #[cfg(test)]

@@ -13,37 +13,29 @@ const API_VERSION: &str = "admission.k8s.io/v1";
 /// The longest foreign text in an error, in characters.
 const SHOWN: usize = 120;
 
-#[derive(Debug)]
-pub(crate) struct EvictionReview {
-    uid: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// True if the request or its delete options ask for a dry run.
-    pub(crate) dry_run: bool,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Review {
     api_version: String,
     kind: String,
-    request: Request,
+    request: EvictionReview,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Request {
+pub(crate) struct EvictionReview {
     uid: String,
     resource: GroupVersionResource,
     sub_resource: String,
-    name: String,
-    namespace: String,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
     operation: String,
-    dry_run: Option<bool>,
+    /// True if the request or its delete options ask for a dry run.
+    pub(crate) dry_run: bool,
     object: Eviction,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GroupVersionResource {
     group: String,
@@ -55,39 +47,27 @@ struct GroupVersionResource {
 pub(crate) fn parse(body: &[u8]) -> Result<EvictionReview, String> {
     let not_one =
         |error: &str| format!("not an AdmissionReview of {API_VERSION}: {}", sanitize_short(error, SHOWN));
-    let Review { api_version, kind, request } =
+    let Review { api_version, kind, request: mut review } =
         serde_json::from_slice(body).map_err(|error| not_one(&error.to_string()))?;
     if api_version != API_VERSION || kind != "AdmissionReview" {
         return Err(not_one(&format!("{api_version} {kind}")));
     }
-    let GroupVersionResource { group, resource } = request.resource;
-    let of = format!("{} {resource}/{}", request.operation, request.sub_resource);
+    let GroupVersionResource { group, resource } = &review.resource;
+    let of = format!("{} {resource}/{}", review.operation, review.sub_resource);
     if !group.is_empty() || of != "CREATE pods/eviction" {
         let of = sanitize_short(&of, SHOWN);
         let advice = "check the rules of the webhook configuration";
         return Err(format!("not a review of CREATE pods/eviction, but of {of}; {advice}"));
     }
-    if !is_uuid(&request.uid) {
-        return Err("no API server sends such a review: its uid is not a UUID".to_owned());
+    if review.name.is_empty() {
+        review.name = review.object.metadata.name.take().unwrap_or_default();
     }
-    let object = request.object;
-    let of_object = object.metadata.name.unwrap_or_default();
-    let name = if request.name.is_empty() { of_object } else { request.name };
-    let namespace = request.namespace;
-    if !is_object_name(&name) || !is_object_name(&namespace) {
+    if !is_object_name(&review.name) || !is_object_name(&review.namespace) {
         return Err("the review names no Pod".to_owned());
     }
-    let of_options = object.delete_options.and_then(|options| options.dry_run);
-    let dry_run = request.dry_run == Some(true) || of_options.is_some_and(|list| !list.is_empty());
-    Ok(EvictionReview { uid: request.uid, namespace, name, dry_run })
-}
-
-fn is_uuid(text: &str) -> bool {
-    let fits = |(at, byte): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(fits)
+    let of_options = review.object.delete_options.take().and_then(|options| options.dry_run);
+    review.dry_run |= of_options.is_some_and(|list| !list.is_empty());
+    Ok(review)
 }
 
 pub(crate) fn answer_json(review: &EvictionReview, decision: &Decision) -> Vec<u8> {
@@ -176,7 +156,6 @@ mod tests {
             ("/request/name", json!("a?b")),
             ("/request/namespace", json!("a/b")),
             ("/request/namespace", Value::Null),
-            ("/request/uid", json!("u".repeat(36))),
             ("/request/name", json!("n".repeat(1000))),
             ("/request/object/kind", json!("Pod")),
             ("/request/object", Value::Null),

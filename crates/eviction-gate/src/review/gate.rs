@@ -1,14 +1,16 @@
 //! Gathers what a decision depends on, within the time that the API server waits. `serve::webhook` calls it.
 
-use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
-use super::notices::{Notice, Notices};
+use super::notices::Notices;
+use super::{SELF_CHECK, has_seen};
 use crate::decision::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for};
 use crate::facts::agents::Agents;
-use crate::facts::drains::{DrainAge, Drains};
+use crate::facts::drains::Drains;
 use crate::facts::reduced_objects::{self, ReadNode, ReadPod};
 use crate::facts::shared_reads::SharedReads;
 use crate::gate_metrics::GateMetrics;
+use crate::times::Times;
+use nodegate_agent_client::NodeIdentity;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use nodegate_program::{HTTP_PORT, number};
 use nodegate_readiness::DrainSignals;
@@ -35,15 +37,14 @@ pub(crate) struct GateSettings {
     pub(crate) limits: Limits,
     pub(crate) lookups: LookupArgs,
     pub(crate) namespace: String,
-    pub(crate) agent_timeout: Duration,
-    pub(crate) review_timeout: Duration,
+    pub(crate) times: Times,
 }
 
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
 
 /// Decides about all evictions that come to one replica.
 pub(crate) struct Gate {
-    settings: GateSettings,
+    pub(crate) settings: GateSettings,
     api: KubeApi,
     agents: Agents,
     drains: Drains,
@@ -61,25 +62,10 @@ const AT_ONCE: usize = 128;
 /// The pause between two looks at draining Nodes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the API server says about the pod of a review; `Err` if nothing holds it, for this reason.
-type Found = Result<DrainingPod, Why>;
-
-/// A pod whose eviction depends on the agent of its node.
-struct DrainingPod {
-    pod: ReadPod,
-    node: Arc<ReadNode>,
-    /// The annotation of the pod, else that of its namespace.
-    annotation: Option<EvictWhen>,
-}
-
 impl Gate {
-    pub(crate) fn new(
-        settings: GateSettings,
-        api: KubeApi,
-        notices: Notices,
-        metrics: Arc<GateMetrics>,
-    ) -> Self {
-        let agents = Agents::new(settings.lookups.agent_port, settings.agent_timeout);
+    pub(crate) fn new(settings: GateSettings, api: KubeApi, metrics: Arc<GateMetrics>) -> Self {
+        let notices = Notices::new(api.clone());
+        let agents = Agents::new(settings.lookups.agent_port, settings.times.agent);
         let (drains, nodes, namespaces) = Default::default();
         let turns = Semaphore::new(AT_ONCE);
         Self { settings, api, agents, drains, nodes, namespaces, notices, metrics, turns }
@@ -90,23 +76,19 @@ impl Gate {
         let is_own = review.namespace == self.settings.namespace;
         if is_own && review.dry_run && review.name.starts_with(SELF_CHECK) {
             let answer = Answer::Denied { retry_soon: false };
-            let message = format!("the eviction gate has seen {}", review.name);
-            return Decision { answer, why: Why::SELF_CHECK, message };
+            return Decision { answer, why: Why::SELF_CHECK, message: has_seen(&review.name) };
         }
         let arrival = Instant::now();
-        let deadline = arrival + self.settings.review_timeout;
-        let Ok(_turn) = timeout_at(arrival + self.settings.review_timeout / 2, self.turns.acquire()).await
-        else {
+        let time = self.settings.times.review;
+        let deadline = arrival + time;
+        let Ok(_turn) = timeout_at(arrival + time / 2, self.turns.acquire()).await else {
             return Decision::too_many("the eviction gate has too many reviews under way; try again");
         };
         let found = timeout_at(deadline, self.find(review, arrival)).await;
-        let found = found.unwrap_or_else(|_| Err("the API server was too slow".to_owned()));
-        let decision = match found {
-            Err(error) => failed(review, &error),
-            Ok(Err(why)) => Decision::allowed(why),
-            Ok(Ok(pod)) => self.on_draining_node(review, &pod, arrival, deadline).await,
+        let decision = match found.unwrap_or_else(|_| Err(failed(review, &"the API server was too slow"))) {
+            Err(decision) => decision,
+            Ok((pod, node)) => self.on_draining_node(review, &pod, &node, arrival, deadline).await,
         };
-        self.metrics.reviewed(decision.answer, decision.why);
         tracing::debug!(
             namespace = review.namespace,
             pod = review.name,
@@ -119,28 +101,33 @@ impl Gate {
         decision
     }
 
-    async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Found, String> {
+    /// Returns the pod of a review with its annotation, or that of its namespace, and its Node, if that drains; else the
+    /// decision.
+    async fn find(
+        &self,
+        review: &EvictionReview,
+        arrival: Instant,
+    ) -> Result<(ReadPod, Arc<ReadNode>), Decision> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let json = self.api.get(&path).await.map_err(|error| error.to_string())?;
-        let Some(json) = json else { return Ok(Err(Why::POD_GONE)) };
+        let json = self.api.get(&path).await.map_err(|error| failed(review, &error))?;
+        let json = json.ok_or_else(|| Decision::allowed(Why::POD_GONE))?;
         let pod = reduced_objects::pod(&json, &self.settings.namespace);
-        let pod = match pod.map_err(|error| unreadable(&path, &error).to_string())? {
-            Ok(pod) => pod,
-            Err(why) => return Ok(Err(why)),
-        };
-        let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
+        let pod = pod.map_err(|error| failed(review, &unreadable(&path, &error)))?;
+        let mut pod = pod.map_err(Decision::allowed)?;
+        let (node, evict_when) = tokio::join!(self.node(&pod.node, arrival), async {
             match pod.evict_when {
                 None => self.namespace(&review.namespace, arrival).await,
                 own => own,
             }
         });
-        let node = node.map_err(|error| error.to_string())?;
-        let Some(node) = node else { return Ok(Err(Why::NODE_GONE)) };
-        if !node.is_draining {
-            self.drains.ended(node.key());
-            return Ok(Err(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }));
+        pod.evict_when = evict_when;
+        let node = node.map_err(|error| failed(review, &error))?;
+        let node = node.ok_or_else(|| Decision::allowed(Why::NODE_GONE))?;
+        if node.is_draining {
+            return Ok((pod, node));
         }
-        Ok(Ok(DrainingPod { pod, node, annotation }))
+        self.drains.ended(node.key());
+        Err(Decision::allowed(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }))
     }
 
     /// Reads a Node from etcd, after the review has arrived.
@@ -157,10 +144,11 @@ impl Gate {
 
     /// Looks after the Nodes that drain: a drain also ends while no eviction comes. Runs until the future is
     /// dropped.
-    pub(crate) async fn recheck_drains(&self, interval: Duration) {
+    pub(crate) async fn recheck_drains(&self) {
         loop {
-            tokio::time::sleep(interval).await;
-            self.count_held();
+            tokio::time::sleep(self.settings.times.recheck).await;
+            let held = self.drains.held_pods(nodegate_clock::now());
+            self.metrics.held_pods.set(i64::try_from(held).unwrap_or(i64::MAX));
             for (key, name) in self.drains.nodes() {
                 let is_over = match self.node(&name, Instant::now()).await {
                     Ok(Some(node)) => node.key() != key || !node.is_draining,
@@ -194,34 +182,30 @@ impl Gate {
     async fn on_draining_node(
         &self,
         review: &EvictionReview,
-        found: &DrainingPod,
+        pod: &ReadPod,
+        node: &ReadNode,
         arrival: Instant,
         deadline: Instant,
     ) -> Decision {
-        let DrainingPod { node, annotation, .. } = found;
-        self.drains.seen(node, nodegate_clock::now(), review.dry_run);
         // The agent's reply can't matter.
-        let reply = match annotation {
+        let reply = match pod.evict_when {
             Some(EvictWhen::Now) => Arc::new(AgentReply::Overloaded),
             _ => self.ask(node, arrival, deadline).await,
         };
-        let now = nodegate_clock::now();
-        let DrainAge { seen_for, age } = self.drains.seen(node, now, review.dry_run);
-        if let Some(time) = out_for(&reply).filter(|_| !review.dry_run) {
-            self.drains.out_for(node.key(), time, now);
-        }
+        let out_for = out_for(&reply).unwrap_or_default();
+        let (seen_for, age) = self.drains.seen(node, out_for, nodegate_clock::now(), review.dry_run);
         let drain = Drain {
             node: &node.identity.name,
             not_ready_for: node.not_ready_for,
             is_excluded: node.is_excluded,
-            annotation: *annotation,
+            annotation: pod.evict_when,
             agent: &reply,
             seen_for,
             age,
         };
         let decision = decide(&drain, &self.settings.limits);
         if !review.dry_run {
-            self.note(review, found, &decision);
+            self.note(review, &pod.uid, &node.identity, &decision);
         }
         decision
     }
@@ -234,33 +218,24 @@ impl Gate {
         reply
     }
 
-    fn count_held(&self) {
-        let held = self.drains.held_pods(nodegate_clock::now());
-        self.metrics.held_pods.set(i64::try_from(held).unwrap_or(i64::MAX));
-    }
-
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
-    fn note(&self, review: &EvictionReview, found: &DrainingPod, decision: &Decision) {
+    fn note(&self, review: &EvictionReview, uid: &str, identity: &NodeIdentity, decision: &Decision) {
         let now = nodegate_clock::now();
         let (namespace, pod, why) = (&review.namespace, &review.name, decision.why.0);
-        let (message, node) = (&decision.message, &found.node.identity.name);
+        let (message, node) = (&decision.message, &identity.name);
         if !decision.answer.is_allowed() {
-            if self.drains.held(&found.pod.uid, now) {
-                self.count_held();
+            if self.drains.held(uid, now) {
                 tracing::info!(namespace, pod, node, why, message, "holding an eviction");
-                self.notices.tell(&found.node.identity, Notice::Held, decision, now);
+                self.notices.tell(identity, decision, now);
             }
             return;
         }
-        if let Some(held) = self.drains.let_go(&found.pod.uid, now) {
+        if let Some(held) = self.drains.let_go(uid, now) {
             self.metrics.held(held);
-            self.count_held();
             let held_ms = millis(held);
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
-        if decision.answer == Answer::AllowedUnacknowledged
-            && self.notices.tell(&found.node.identity, Notice::Unacknowledged, decision, now)
-        {
+        if decision.answer == Answer::AllowedUnacknowledged && self.notices.tell(identity, decision, now) {
             let text = "evicting without acknowledgement; load balancers may still send traffic";
             tracing::warn!(namespace, pod, node, why, message, "{text}");
         }

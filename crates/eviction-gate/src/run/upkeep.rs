@@ -1,9 +1,7 @@
 //! Once a minute, refreshes the certificate, then checks that evictions come to the gate. `run` starts it.
 
-use crate::certificates::Keeper;
-use crate::gate_metrics::GateMetrics;
-use crate::review::SELF_CHECK;
-use crate::serve::webhook::Webhook;
+use crate::review::has_seen;
+use crate::webhook::Webhook;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;
 use std::sync::Arc;
@@ -15,15 +13,6 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// After so many intervals without a self-check that came back, evictions count as not held.
 const LOST_AFTER: u32 = 3;
-
-pub(super) struct Upkeep {
-    pub(super) api: KubeApi,
-    pub(super) keeper: Arc<Keeper>,
-    pub(super) webhook: Arc<Webhook>,
-    pub(super) metrics: Arc<GateMetrics>,
-    pub(super) namespace: String,
-    pub(super) interval: Duration,
-}
 
 #[derive(Debug)]
 enum SelfCheck {
@@ -48,112 +37,82 @@ impl SelfChecks {
 
     /// Records a result. Returns the value of the metric if the result says so.
     fn add(&mut self, check: &SelfCheck, now: Instant) -> Option<bool> {
-        let before = self.passes;
-        let why = match check {
-            SelfCheck::Passed => {
-                (self.since, self.passes) = (now, Some(true));
-                ""
-            }
-            SelfCheck::Bypassed(why) => {
-                (self.since, self.passes) = (now, Some(false));
-                why
-            }
+        let (passes, why) = match check {
+            SelfCheck::Passed => (Some(true), ""),
+            SelfCheck::Bypassed(why) => (Some(false), &**why),
             SelfCheck::Unknown(why) => {
                 tracing::warn!(why, "can't check whether evictions come to the gate; retrying");
-                if now.saturating_duration_since(self.since) >= self.interval * LOST_AFTER {
-                    self.passes = Some(false);
-                }
-                why
+                let is_lost = now.saturating_duration_since(self.since) >= self.interval * LOST_AFTER;
+                (if is_lost { Some(false) } else { self.passes }, &**why)
             }
         };
-        match self.passes {
-            Some(true) if before != Some(true) => {
+        if !matches!(check, SelfCheck::Unknown(_)) {
+            self.since = now;
+        }
+        if passes != self.passes {
+            self.passes = passes;
+            if passes == Some(true) {
                 tracing::info!("self-check passed; evictions come to the gate");
-            }
-            Some(false) if before != Some(false) => {
+            } else {
                 tracing::error!(why, "self-check failed; evictions are not held");
             }
-            _ => {}
         }
-        self.passes
+        passes
     }
 }
 
-impl Upkeep {
-    pub(super) async fn run(self) {
-        let mut last_failure = None;
-        let mut checks = SelfChecks::new(self.interval, Instant::now());
-        loop {
-            self.webhook.health.beat();
-            let (has_certificate, is_pending) = self.certificate(&mut last_failure).await;
-            if !has_certificate {
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-            let check = self.self_check().await;
-            let has_passed = matches!(check, SelfCheck::Passed);
-            if let Some(passes) = checks.add(&check, Instant::now()) {
-                self.metrics.self_check.set(i64::from(passes));
-            }
-            // Replicas that were started together do not write the Secret together.
-            let jitter = self.interval.mul_f64(fastrand::f64() / 10.0);
-            let wait = if has_passed && !is_pending { self.interval } else { self.interval.min(RETRY * 5) };
-            tokio::time::sleep(wait + jitter).await;
-        }
-    }
-
-    /// Refreshes the certificate. Returns true if there is one, and true if a new one is pending.
-    async fn certificate(&self, last_failure: &mut Option<String>) -> (bool, bool) {
+/// Runs until the future is dropped.
+pub(super) async fn run(webhook: Arc<Webhook>, api: KubeApi, interval: Duration) {
+    let (keeper, metrics) = (&webhook.keeper, &webhook.metrics);
+    let mut last = Ok(());
+    let mut checks = SelfChecks::new(interval, Instant::now());
+    loop {
         let now = nodegate_clock::wall();
-        let refreshed = self.keeper.refresh(&self.api, now).await;
-        let (is_pending, failure) = match refreshed {
-            Ok(refreshed) => (refreshed.is_pending, refreshed.problem),
-            Err(error) => (false, Some(error)),
+        let refreshed = keeper.refresh(&api, now).await;
+        match &refreshed {
+            Err(error) if refreshed != last => {
+                tracing::error!(%error, "can't refresh the certificate; keeping the present one and retrying");
+            }
+            Ok(()) if last.is_err() => tracing::info!("the certificate is fresh again"),
+            _ => {}
+        }
+        last = refreshed;
+        let Some(pair) = keeper.pair() else {
+            tokio::time::sleep(RETRY).await;
+            continue;
         };
-        if let Some(error) = &failure
-            && failure != *last_failure
-        {
-            tracing::error!(%error, "can't refresh the certificate; keeping the present one and retrying");
-        }
-        if failure.is_none() && last_failure.is_some() {
-            tracing::info!("the certificate is fresh again");
-        }
-        *last_failure = failure;
-        let pair = self.keeper.pair();
-        self.webhook.health.certified(pair.is_some());
-        let Some(pair) = pair else { return (false, false) };
-        self.metrics.certificate_expiry.set(pair.expiry());
+        let expiry = pair.expiry();
+        metrics.certificate_expiry.set(expiry);
         if !pair.is_valid(now) {
-            tracing::error!(
-                expiry = pair.expiry(),
-                "the certificate is not valid now; evictions are not held"
-            );
+            tracing::error!(expiry, "the certificate is not valid now; evictions are not held");
         }
-        (true, is_pending)
+        let check = self_check(&webhook, &api).await;
+        let has_passed = matches!(check, SelfCheck::Passed);
+        if let Some(passes) = checks.add(&check, Instant::now()) {
+            metrics.self_check.set(i64::from(passes));
+        }
+        // Replicas that were started together do not write the Secret together.
+        let jitter = interval.mul_f64(fastrand::f64() / 10.0);
+        let wait = if has_passed && !keeper.is_pending() { interval } else { interval.min(RETRY * 5) };
+        tokio::time::sleep(wait + jitter).await;
     }
+}
 
-    /// Evicts a Pod that does not exist, as a dry run. A replica of the gate refuses it by name; without the gate the
-    /// API server finds no such Pod.
-    async fn self_check(&self) -> SelfCheck {
-        let name = format!("{SELF_CHECK}{:016x}", fastrand::u64(..));
-        self.webhook.api_servers.expect_self_check(&name);
-        let path = format!("/api/v1/namespaces/{}/pods/{name}/eviction?dryRun=All", self.namespace);
-        let eviction = json!({
-            "kind": "Eviction", "apiVersion": "policy/v1",
-            "metadata": {"name": name, "namespace": self.namespace},
-        });
-        match self.api.post(&path, &eviction).await {
-            Ok(_) => SelfCheck::Bypassed("the API server did not ask the gate".to_owned()),
-            Err(ApiError::Refused { message, .. })
-                if message.contains(&name) && message.contains("has seen") =>
-            {
-                SelfCheck::Passed
-            }
-            Err(ApiError::Refused { code: 404, .. }) => {
-                SelfCheck::Bypassed("the API server did not ask the gate, or could not reach it".to_owned())
-            }
-            Err(error) => SelfCheck::Unknown(error.to_string()),
+/// Evicts a Pod that does not exist, as a dry run. A replica of the gate refuses it by name; without the gate the
+/// API server finds no such Pod.
+async fn self_check(webhook: &Webhook, api: &KubeApi) -> SelfCheck {
+    let (namespace, name) = (&webhook.gate.settings.namespace, &webhook.self_check);
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction?dryRun=All");
+    let eviction = json!({
+        "kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": name, "namespace": namespace},
+    });
+    match api.post(&path, &eviction).await {
+        Ok(_) => SelfCheck::Bypassed("the API server did not ask the gate".to_owned()),
+        Err(ApiError::Refused { message, .. }) if message.contains(&has_seen(name)) => SelfCheck::Passed,
+        Err(ApiError::Refused { code: 404, .. }) => {
+            SelfCheck::Bypassed("the API server did not ask the gate, or could not reach it".to_owned())
         }
+        Err(error) => SelfCheck::Unknown(error.to_string()),
     }
 }
 

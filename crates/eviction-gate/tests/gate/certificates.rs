@@ -1,6 +1,6 @@
 //! The gate's certificates: its own, and those of another program.
 
-use crate::lab::{Lab, NAME, NAMESPACE, file};
+use crate::lab::{Lab, NAME, NAMESPACE};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_eviction_gate::issue;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     let lab = Lab::new();
     let names = [format!("{NAME}.{NAMESPACE}.svc")];
-    let (certificate, key) = (file(&lab, "tls.crt"), file(&lab, "tls.key"));
+    let (certificate, key) = (lab.file("tls.crt"), lab.file("tls.key"));
     let write = |lifetime: Duration, from: SystemTime| {
         let issued = issue(&names, lifetime, from).unwrap();
         std::fs::write(&certificate, issued.certificate).unwrap();
@@ -52,7 +52,7 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
 fn a_missing_secret_is_named() {
     let lab = Lab::new();
     lab.sim().delete("secrets", NAMESPACE, NAME);
-    let gate = lab.start_gate(&[]);
+    let gate = lab.start_gate("", &[]);
     gate.wait_for("there is no Secret nodegate-eviction-gate in the namespace nodegate (--name)");
     assert_eq!((gate.page("/readyz").status, gate.page("/livez").status), (503, 200));
     assert!(gate.page("/readyz").body.contains("no certificate yet"));

@@ -19,7 +19,7 @@ fn either_of_two_replicas_answers() {
     assert_eq!(issued, 1);
     // After SIGTERM the gate still answers reviews.
     let slow = lab.gate_in("shutdown=30000", &[]);
-    nodegate_testbed::process::signal(slow.child.id(), "TERM");
+    nodegate_testbed::process::signal(slow.program.pid(), "TERM");
     slow.wait_for("still answering reviews");
     assert_eq!((slow.page("/readyz").status, slow.page("/livez").status), (503, 200));
     let before = slow.reviews_of("denied", "waiting");
@@ -65,8 +65,7 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     lab.pod("r");
     assert_eq!(lab.evict("r").code, 201);
     gate.wait_for("Unauthorized");
-    let kubeconfig = lab.cluster.dir.path().join("gate.kubeconfig");
-    std::fs::write(kubeconfig, lab.sim().kubeconfig_for("another")).unwrap();
+    std::fs::write(lab.file("gate.kubeconfig"), lab.sim().kubeconfig_for("another")).unwrap();
     assert_eq!(lab.evict("q").code, 429);
 }
 

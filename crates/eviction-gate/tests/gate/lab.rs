@@ -2,14 +2,13 @@
 
 use nodegate_kube_sim::{Builder, Rule, Sim};
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
+use nodegate_testbed::process::Program;
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::{Cluster, NODE, until, until_or};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 
 pub(crate) const NAMESPACE: &str = "nodegate";
 pub(crate) const NAME: &str = "nodegate-eviction-gate";
@@ -84,10 +83,6 @@ impl Lab {
         &self.cluster.sim
     }
 
-    pub(crate) fn agent_port(&self) -> u16 {
-        self.agent.url("").rsplit(':').next().unwrap().parse().unwrap()
-    }
-
     /// Changes the agent's reply.
     pub(crate) fn agent_says(&self, change: impl FnOnce(&mut Value)) {
         let mut said = draining(&self.uid);
@@ -106,19 +101,29 @@ impl Lab {
 
     /// The same with other waits, such as `agent=1000,shutdown=2000` (milliseconds).
     pub(crate) fn gate_in(&self, times: &str, args: &[&str]) -> Gate {
-        let mut command = self.command(args);
-        command.env("NODEGATE_GATE_TEST_TIMES", format!("{TIMES},{times}"));
-        let gate = Gate::start(&mut command);
-        self.publish(&gate);
+        let gate = self.start_gate(times, args);
         gate.wait_for("self-check passed");
         gate
     }
 
     /// Starts a gate, and makes it an endpoint of its Service.
-    pub(crate) fn start_gate(&self, args: &[&str]) -> Gate {
-        let gate = Gate::start(&mut self.command(args));
+    pub(crate) fn start_gate(&self, times: &str, args: &[&str]) -> Gate {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));
+        command.env("KUBECONFIG", self.file("gate.kubeconfig")).env_remove("RUST_LOG");
+        command.env_remove("KUBERNETES_SERVICE_HOST");
+        command.env("NODEGATE_GATE_TEST_TIMES", format!("{TIMES},{times}"));
+        command.args(args).args(["--listen=127.0.0.1:0", "--health-listen=127.0.0.1:0"]);
+        if !args.iter().any(|arg| arg.starts_with("--agent-port")) {
+            command.arg(format!("--agent-port={}", self.agent.url("").rsplit(':').next().unwrap()));
+        }
+        let gate = Gate::start(&mut command, self.file(&format!("gate-{:x}.log", fastrand::u64(..))));
         self.publish(&gate);
         gate
+    }
+
+    /// Returns the path of a test's own file.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.cluster.dir.path().join(name)
     }
 
     pub(crate) fn publish(&self, gate: &Gate) {
@@ -136,34 +141,6 @@ impl Lab {
     /// Takes a gate away from the endpoints of its Service.
     pub(crate) fn withdraw(&self, gate: &Gate) {
         assert!(self.sim().delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
-    }
-
-    /// Sets `timeoutSeconds`, and leaves what the gate has written into its webhook configuration.
-    pub(crate) fn api_server_gives_up_after(&self, seconds: u64) {
-        let mut configuration = self.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
-        configuration["webhooks"][0]["timeoutSeconds"] = json!(seconds);
-        self.sim().apply(configuration).unwrap();
-    }
-
-    /// Returns a gate with these arguments, and with a test's ports where they name none.
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));
-        for (name, _) in std::env::vars_os() {
-            let name_text = name.to_string_lossy();
-            if name_text.starts_with("NODEGATE_") || name_text == "KUBERNETES_SERVICE_HOST" {
-                command.env_remove(&name);
-            }
-        }
-        command.env("KUBECONFIG", self.cluster.dir.path().join("gate.kubeconfig")).env_remove("RUST_LOG");
-        command.env("NODEGATE_GATE_TEST_TIMES", TIMES);
-        let usual = [
-            "--listen=127.0.0.1:0".to_owned(),
-            "--health-listen=127.0.0.1:0".to_owned(),
-            format!("--agent-port={}", self.agent_port()),
-        ];
-        let is_set = |flag: &str| args.iter().any(|arg| arg.split('=').next() == flag.split('=').next());
-        command.args(args).args(usual.iter().filter(|flag| !is_set(flag)));
-        command
     }
 
     /// Adds a pod that runs on a node.
@@ -236,36 +213,33 @@ pub(crate) fn evict(api: SocketAddr, namespace: &str, name: &str, query: &str) -
     Evicted { code: reply.status, retry_after: header("retry-after"), warning: header("warning"), message }
 }
 
-/// A running gate; killed when dropped.
+/// A running gate. Drop ends it.
 pub(crate) struct Gate {
-    pub(crate) child: Child,
+    pub(crate) program: Program,
     pub(crate) reviews: SocketAddr,
     pub(crate) health: SocketAddr,
-    log: Arc<Mutex<Vec<String>>>,
+    log: PathBuf,
 }
 
 impl Gate {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let (lines, written) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
-        std::thread::spawn(move || {
-            lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line));
-        });
-        let started = until("the gate to start", || {
-            assert!(child.try_wait().unwrap().is_none(), "{:#?}", log.lock().unwrap());
-            log.lock().unwrap().iter().find(|line| line.contains("started")).cloned()
-        });
-        let port = |key: &str| -> u16 {
-            let value = started.split(&format!("{key}=")).nth(1).unwrap().split(' ').next().unwrap();
-            value.trim_matches('"').rsplit(':').next().unwrap().parse().unwrap()
+    fn start(command: &mut Command, log: PathBuf) -> Self {
+        let program = Program::start_into(command, &log);
+        let text = || std::fs::read_to_string(&log).unwrap();
+        let started = || {
+            text()
+                .lines()
+                .find(|line| line.contains("started") && line.contains("drain_on"))
+                .map(str::to_owned)
         };
-        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Self { reviews: at(port("reviews")), health: at(port("health")), child, log }
+        let started = until_or(started, text);
+        let address = |key: &str| -> SocketAddr {
+            started.split(key).nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+        };
+        Self { program, reviews: address("reviews="), health: address("health="), log }
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().join("\n")
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     pub(crate) fn wait_for(&self, words: &str) {
@@ -298,16 +272,4 @@ impl Gate {
             || format!("no {answer}/{why} in\n{}\n{}", self.page("/metrics").body, self.log()),
         );
     }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Returns the path of a test's own file.
-pub(crate) fn file(lab: &Lab, name: &str) -> PathBuf {
-    lab.cluster.dir.path().join(name)
 }

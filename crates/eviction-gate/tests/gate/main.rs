@@ -13,6 +13,4 @@ mod hostile;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
-mod settings;
-#[cfg(test)]
 mod table;

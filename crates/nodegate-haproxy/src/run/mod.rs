@@ -20,8 +20,6 @@ use std::sync::Arc;
 use tokio::sync::watch::channel;
 
 impl Program for Args {
-    type Setup = Self;
-
     const USUAL: &'static [&'static str] =
         &["config", "template", "master_socket", "bind", "forward", "publish_status", "explain"];
 
@@ -29,18 +27,17 @@ impl Program for Args {
         Some(self.log.clone())
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Self {
-        self.checked(mistakes)
-    }
-
-    fn run(setup: Self) -> ExitCode {
-        if setup.explain {
-            return block_on(explaining::print(setup));
-        }
-        match lock(&setup.tools.config.path) {
-            Ok(_lock) => block_on(run(setup)),
-            Err(error) => failed(error),
-        }
+    fn setup(self, mistakes: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
+        let setup = self.checked(mistakes);
+        Box::new(|| {
+            if setup.explain {
+                return block_on(explaining::print(setup));
+            }
+            match lock(&setup.tools.config.path) {
+                Ok(_lock) => block_on(run(setup)),
+                Err(error) => failed(error),
+            }
+        })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use nodegate_testbed::process::{Program, signal};
 use nodegate_testbed::until;
-use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -141,14 +140,16 @@ impl Logind {
         self.host.lock().unwrap()
     }
 
-    /// Returns the variables of a program that uses this bus.
-    pub(crate) fn variables(&self) -> HashMap<&'static str, String> {
-        HashMap::from([("DBUS_SYSTEM_BUS_ADDRESS", address(self.directory.path()))])
+    /// Returns the address of the bus.
+    pub(crate) fn address(&self) -> String {
+        address(self.directory.path())
     }
 
-    /// Starts another bus in place of this one, without any service.
+    /// Starts another bus in place of this one, which ends like in a crash, without any service.
     pub(crate) fn start_bus(&mut self) {
-        self.bus = None;
+        if let Some(bus) = self.bus.take() {
+            signal(bus.pid(), "KILL");
+        }
         let _ = fs::remove_file(socket(self.directory.path()));
         let config = format!("--config-file={}", self.directory.path().join("bus.conf").display());
         let mut command = Command::new("dbus-daemon");
@@ -160,7 +161,7 @@ impl Logind {
     pub(crate) fn restart(&mut self) {
         self.service = None;
         let host = || self.host.clone();
-        let service = Builder::address(address(self.directory.path()).as_str())
+        let service = Builder::address(self.address().as_str())
             .serve_at("/org/freedesktop/login1", LoginService(host()))
             .serve_at("/org/freedesktop/systemd1", SystemService(host()))
             .name("org.freedesktop.login1")
@@ -180,12 +181,6 @@ impl Logind {
             let login = server.interface::<_, LoginService>("/org/freedesktop/login1").await.unwrap();
             LoginService::prepare_for_shutdown(login.signal_emitter(), start).await.unwrap();
         });
-    }
-
-    /// Ends the bus like a crash does.
-    pub(crate) fn kill_bus(&mut self) {
-        signal(self.bus.as_ref().unwrap().pid(), "KILL");
-        self.start_bus();
     }
 }
 

@@ -21,7 +21,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -67,7 +67,7 @@ impl Scene {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-shutdown"));
-        command.envs(self.logind.variables());
+        command.env("DBUS_SYSTEM_BUS_ADDRESS", self.logind.address());
         command.env("NODEGATE_AGENT", self.address.to_string());
         command.env("NODEGATE_HOST_SIGNALS", self.directory.path());
         command
@@ -75,10 +75,6 @@ impl Scene {
 
     fn start(&mut self) {
         self.program = Some(Program::start_into(&mut self.command(), &self.file("log")));
-    }
-
-    fn status(&self) -> Output {
-        self.command().arg("status").output().unwrap()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -186,7 +182,7 @@ fn the_lock_survives_restarts_of_logind_and_of_the_bus() {
     scene.logind.restart();
     scene.until("another lock", || scene.logind.host().held_before == [0, 1]);
     scene.holds("45000");
-    scene.logind.kill_bus();
+    scene.logind.start_bus();
     scene.until("the end of the bus in the log", || scene.log().contains("does not answer; retrying"));
     assert_eq!(scene.logind.host().locks(), 1, "logind goes on, and knows the lock");
     scene.logind.restart();
@@ -247,95 +243,66 @@ const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","
     "host":{"shutdown":false,"lock":true,"delay_ms":45000},
     "settings":{"fall":3,"rise":2,"interval_ms":null,"probers":null}}"#;
 
+/// What `DRAIN` says of the files.
+const HOST: &str = r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#;
+
 #[test]
 fn status_says_in_three_lines_what_a_reboot_would_do() {
     let scene = Scene::begin();
-    let says = |code: i32, words: [&str; 3]| {
-        let output = scene.status();
+    let (held, agent) = (
+        "held; a shutdown is delayed, at most 45 s",
+        "says Ready; load balancers: 2, acknowledged within 8 s",
+    );
+    let drain = |from: &str, to: &str| answer("200 OK", &DRAIN.replace(from, to));
+    let (waits, slow) = (
+        "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
+        "at most 45 s, but the slowest load balancer needs 46 s",
+    );
+    let unseen = "does not wait: the agent does not see the lock: its --host-signals is another directory";
+    let (no_delay, unlimited) = (
+        "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)",
+        "held; a shutdown is delayed, without a limit",
+    );
+    for (usec, act, code, words) in [
+        (45_000_000, drain("", ""), 0, [held, agent, waits]),
+        (45_000_000, drain("8000", "46000"), 1, [held, "acknowledged within 46 s", slow]),
+        (45_000_000, drain(HOST, ""), 1, [held, agent, "the agent runs without --host-signals"]),
+        (45_000_000, drain(r#""lock":true,"delay_ms":45000"#, r#""lock":false"#), 1, [held, agent, unseen]),
+        (
+            45_000_000,
+            Act::Say(String::new()),
+            1,
+            [held, "does not answer", "does not wait for load balancers"],
+        ),
+        (0, drain("", ""), 1, [no_delay, agent, "InhibitDelayMaxSec=0"]),
+        (u64::MAX, drain("", ""), 0, [unlimited, agent, "acknowledged, without a limit"]),
+    ] {
+        scene.logind.host().delay_usec = usec;
+        scene.agent.now(act);
+        let output = scene.command().arg("status").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!((output.status.code(), text.lines().count()), (Some(code), 3), "{text}");
         text.lines().zip(words).for_each(|(line, words)| assert!(line.contains(words), "{words:?}: {text}"));
-    };
-    let held = "held; a shutdown is delayed, at most 45 s";
-    scene.agent.now(answer("200 OK", DRAIN));
-    let agent = "says Ready; load balancers: 2, acknowledged within 8 s";
-    says(
-        0,
-        [
-            held,
-            agent,
-            "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
-        ],
-    );
-    scene.agent.now(answer("200 OK", &DRAIN.replace("8000", "46000")));
-    says(1, [held, "acknowledged within 46 s", "at most 45 s, but the slowest load balancer needs 46 s"]);
-    scene.agent.now(answer(
-        "200 OK",
-        &DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, ""),
-    ));
-    says(1, [held, agent, "the agent runs without --host-signals"]);
-    scene.agent.now(answer("200 OK", &DRAIN.replace(r#""lock":true,"delay_ms":45000"#, r#""lock":false"#)));
-    says(
-        1,
-        [
-            held,
-            agent,
-            "does not wait: the agent does not see the lock: its --host-signals is another directory",
-        ],
-    );
-    scene.agent.now(Act::Say(String::new()));
-    says(1, [held, "does not answer", "does not wait for load balancers"]);
-    for (usec, code, words) in [
-        (
-            0,
-            1,
-            ["held, but systemd-logind delays no shutdown (InhibitDelayMaxSec=0)", "InhibitDelayMaxSec=0"],
-        ),
-        (u64::MAX, 0, ["held; a shutdown is delayed, without a limit", "acknowledged, without a limit"]),
-    ] {
-        scene.logind.host().delay_usec = usec;
-        scene.agent.now(answer("200 OK", DRAIN));
-        says(code, [words[0], agent, words[1]]);
     }
 }
 
 #[test]
 fn an_agent_that_does_not_read_the_files_is_named_before_the_day() {
-    for (host, why) in [
-        ("", "the agent runs without --host-signals"),
-        (r#""host":{"shutdown":false,"lock":false},"#, "the agent does not see the lock"),
-    ] {
-        let mut scene = Scene::set();
-        let host = DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, host);
-        scene.agent.now(answer("200 OK", &host));
-        scene.start();
-        scene.holds("45000");
-        // Each signal is a reason to look again.
-        scene.until("the warning", || {
+    let mut scene = Scene::set();
+    scene.agent.now(answer("200 OK", &DRAIN.replace(HOST, "")));
+    scene.start();
+    scene.holds("45000");
+    // Each signal is a reason to look again.
+    let look_until = |what, met: &dyn Fn() -> bool| {
+        scene.until(what, || {
             scene.logind.prepare(false, true);
-            scene.log().contains(&format!("a shutdown does not wait for load balancers: {why}"))
+            met()
         });
-        scene.agent.now(answer("200 OK", DRAIN));
-        let asked = scene.agent.asked();
-        scene.until("another look", || {
-            scene.logind.prepare(false, true);
-            scene.agent.asked() > asked + 1
-        });
-        assert_eq!(scene.log().matches("WARN").count(), 1, "{}", scene.log());
-    }
-}
-
-#[test]
-fn a_wrong_setting_is_named() {
-    for (setting, takes) in [
-        ("--agent=localhost", "takes the agent's IP address and port, e.g. 127.0.0.1:25001"),
-        ("--host-signals=run", "takes an absolute path"),
-    ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_nodegate-shutdown")).arg(setting).output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            output.status.code() == Some(2) && text.lines().count() == 1 && text.contains(takes),
-            "{text}"
-        );
-    }
+    };
+    let warning = "a shutdown does not wait for load balancers: the agent runs without --host-signals";
+    look_until("the warning", &|| scene.log().contains(warning));
+    scene.agent.now(answer("200 OK", DRAIN));
+    let asked = scene.agent.asked();
+    look_until("another look", &|| scene.agent.asked() > asked + 1);
+    assert_eq!(scene.log().matches("WARN").count(), 1, "{}", scene.log());
 }

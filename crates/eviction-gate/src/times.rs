@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(crate) struct Times {
     /// The longest time for the answer to a review, of which a request to the API server may take half. It is less than
     /// `timeoutSeconds` of the webhook configuration (3).
-    pub(super) review: Duration,
+    pub(crate) review: Duration,
     /// The timeout of a request to an agent.
-    pub(super) agent: Duration,
+    pub(crate) agent: Duration,
     /// The time between two self-checks: evictions of a Pod that does not exist, which must come back as reviews.
-    pub(super) self_check: Duration,
+    pub(crate) self_check: Duration,
     /// The time between two checks of each draining Node.
-    pub(super) recheck: Duration,
+    pub(crate) recheck: Duration,
     /// The time from SIGTERM to the exit. Meanwhile the gate answers reviews, and API servers learn that it shuts down.
-    pub(super) shutdown: Duration,
+    pub(crate) shutdown: Duration,
 }
 
 impl Times {
     /// Returns the times of this process. In a debug build, tests on a busy machine may set others by changes such as
     /// `review=30000,shutdown=0`, in milliseconds; the last one counts.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let changes = std::env::var("NODEGATE_GATE_TEST_TIMES").ok().filter(|_| cfg!(debug_assertions));
         let time = |name: &str, millis: u64| {
             let mut changes = changes.as_deref().unwrap_or_default().rsplit(',');

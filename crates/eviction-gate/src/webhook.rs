@@ -1,9 +1,9 @@
-//! Serves the webhook over HTTPS; each request is one review. Holds the gate's health, which `upkeep` writes.
+//! Serves the webhook over HTTPS; each request is one review. Says whether the gate is ready.
 
 use crate::certificates::Keeper;
 use crate::decision::{Decision, Why};
 use crate::gate_metrics::GateMetrics;
-use crate::review::{Gate, ReviewLimit, answer_json, parse};
+use crate::review::{Gate, ReviewLimit, SELF_CHECK, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -15,14 +15,13 @@ use nodegate_http::{
 use std::borrow::Cow;
 use std::error::Error;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) const PATH: &str = "/evict";
+const PATH: &str = "/evict";
 
 /// The longest time of the handshake and the head of the first request, and of the head of each later one.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -47,8 +46,6 @@ const API_SERVERS: usize = 32;
 const TOO_MANY: &str =
     "the eviction gate gets too many reviews from this client of its webhook; it allows 100 a second";
 
-/// The upkeep is stuck if it has not started a round for its interval and this time.
-const STUCK: Duration = Duration::from_mins(2);
 /// The most connections: 192 are for clients that are no known API servers. A stranger's unfinished handshake takes up to
 /// 80 KiB, and the gate must stay below 64 MiB.
 const CONNECTIONS: usize = 1024;
@@ -64,18 +61,16 @@ pub(crate) fn limits() -> Limits {
 
 pub(crate) struct Webhook {
     pub(crate) gate: Gate,
-    pub(crate) health: Arc<GateHealth>,
+    pub(crate) keeper: Keeper,
     pub(crate) metrics: Arc<GateMetrics>,
     pub(crate) api_servers: ApiServers,
+    /// The name of the Pod of this replica's self-checks, which only it and the API servers know.
+    pub(crate) self_check: String,
     /// The limit on the requests of one client; `None` if all clients are verified by their certificates.
     limit: Option<ReviewLimit>,
     rejected: RareLines,
     long_bodies: Semaphore,
-}
-
-pub(crate) struct Https {
-    pub(crate) webhook: Arc<Webhook>,
-    pub(crate) keeper: Arc<Keeper>,
+    is_closing: AtomicBool,
 }
 
 /// The addresses of API servers: of clients with a verified certificate, and of those that a self-check came through.
@@ -83,21 +78,11 @@ pub(crate) struct Https {
 #[derive(Default)]
 pub(crate) struct ApiServers {
     pub(crate) known: KnownClients,
-    /// The name of the Pod of the last self-check, which only this replica and its API server know.
-    self_check: Mutex<String>,
     /// The latest one is last.
     addresses: Mutex<Vec<IpAddr>>,
 }
 
 impl ApiServers {
-    pub(crate) fn expect_self_check(&self, name: &str) {
-        name.clone_into(&mut self.self_check.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn is_self_check(&self, name: &str) -> bool {
-        *self.self_check.lock().unwrap_or_else(PoisonError::into_inner) == name
-    }
-
     fn add(&self, address: IpAddr) {
         if self.known.contains(address) {
             return;
@@ -110,16 +95,16 @@ impl ApiServers {
     }
 }
 
-impl Protocol for Https {
+impl Protocol for Webhook {
     async fn serve(self: Arc<Self>, stream: ClientStream) {
-        let Some(config) = self.keeper.server_config() else { return };
+        let Some(pair) = self.keeper.pair() else { return };
         let connection = stream.connection.clone();
-        let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
+        let Ok(tls) = TlsAcceptor::from(pair.config.clone()).accept(stream).await else { return };
         if tls.get_ref().1.peer_certificates().is_some() {
-            self.webhook.api_servers.add(connection.client.address);
+            self.api_servers.add(connection.client.address);
             connection.make_known();
         }
-        let _ = serve_requests(tls, connection, self.webhook.clone()).await;
+        let _ = serve_requests(tls, connection, self).await;
     }
 }
 
@@ -133,39 +118,40 @@ impl Handler for Webhook {
 
 impl Webhook {
     async fn respond(self: Arc<Self>, request: Request<Incoming>, from: IpAddr) -> Response<Full<Bytes>> {
-        let has_body = !request.body().is_end_stream();
-        let mut response = match self.review(request, from).await {
+        let review = self.review(request, from).await;
+        let closes = review.is_err() || self.is_closing.load(Ordering::Relaxed);
+        let mut response = match review {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
             }
-            Err((status, why)) => {
-                let mut refusal = text(status, why + "\n");
-                // Only a body that was read to its end can be wrong.
-                if (has_body && status != StatusCode::BAD_REQUEST) || status == StatusCode::TOO_MANY_REQUESTS
-                {
-                    refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                refusal
-            }
+            Err((status, why)) => text(status, why + "\n"),
         };
-        if self.health.is_closing() {
+        if closes {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    pub(crate) fn new(
-        gate: Gate,
-        health: Arc<GateHealth>,
-        metrics: Arc<GateMetrics>,
-        verifies_clients: bool,
-    ) -> Self {
-        let limit = (!verifies_clients).then(ReviewLimit::default);
-        let rejected = RareLines::new(QUIET);
-        let (api_servers, long_bodies) = (ApiServers::default(), Semaphore::new(LONG_BODIES));
-        Self { gate, health, metrics, api_servers, limit, rejected, long_bodies }
+    pub(crate) fn new(gate: Gate, keeper: Keeper, metrics: Arc<GateMetrics>) -> Self {
+        let limit = (!keeper.verifies_clients()).then(ReviewLimit::default);
+        Self {
+            gate,
+            keeper,
+            metrics,
+            api_servers: ApiServers::default(),
+            self_check: format!("{SELF_CHECK}{:016x}", fastrand::u64(..)),
+            limit,
+            rejected: RareLines::new(QUIET),
+            long_bodies: Semaphore::new(LONG_BODIES),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Closes each connection after its next answer. The gate is not ready from then on.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
     }
 
     /// Returns the answer to a review, or why the request is none.
@@ -177,14 +163,11 @@ impl Webhook {
         let now = nodegate_clock::now();
         let exceeds_limit = self.limit.as_ref().is_some_and(|limit| !limit.allows(from, now));
         if request.uri().path() != PATH || request.method() != Method::POST {
-            return Err(match request.uri().path() {
-                _ if exceeds_limit => {
-                    self.reject(from, "too_many", "too many requests");
-                    (StatusCode::TOO_MANY_REQUESTS, "too many requests".to_owned())
-                }
-                PATH => (StatusCode::METHOD_NOT_ALLOWED, "POST only".to_owned()),
-                _ => (StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")),
-            });
+            if exceeds_limit {
+                self.log_rejected(from, "too many requests");
+                return Err((StatusCode::TOO_MANY_REQUESTS, "too many requests".to_owned()));
+            }
+            return Err((StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")));
         }
         // The body has a deadline of its own, so that its client gets an answer.
         let read = read_body(&self.long_bodies, request.into_body());
@@ -193,25 +176,40 @@ impl Webhook {
         let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned());
         let review = read.unwrap_or_else(|_| Err(late())).inspect_err(|(status, why)| {
             if *status != StatusCode::REQUEST_TIMEOUT {
-                self.reject(from, "bad_review", why);
+                self.log_rejected(from, why);
             }
         })?;
         let decision =
             if exceeds_limit { Decision::too_many(TOO_MANY) } else { self.gate.decide(&review).await };
+        match decision.why {
+            Why::SELF_CHECK if review.name == self.self_check => self.api_servers.add(from),
+            Why::SELF_CHECK => {}
+            why => self.metrics.reviewed(decision.answer, why),
+        }
         if decision.why == Why::TOO_MANY {
-            self.reject(from, "too_many", &decision.message);
-        } else if decision.why == Why::SELF_CHECK && self.api_servers.is_self_check(&review.name) {
-            self.api_servers.add(from);
+            self.log_rejected(from, &decision.message);
         }
         Ok(answer_json(&review, &decision))
     }
 
-    /// Counts a rejected request, and logs one in a second.
-    fn reject(&self, from: IpAddr, why: &'static str, error: &str) {
-        self.metrics.rejected(why);
+    /// Logs one rejected request in a second.
+    fn log_rejected(&self, from: IpAddr, error: &str) {
         if let Some(left_out) = self.rejected.next(nodegate_clock::now()) {
             tracing::warn!(client = %from, error, left_out, "rejected a request");
         }
+    }
+}
+
+impl Health for Webhook {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        if self.is_closing.load(Ordering::Relaxed) {
+            return Err("shutting down".into());
+        }
+        self.keeper.pair().map(drop).ok_or("no certificate yet; the log says why".into())
     }
 }
 
@@ -232,58 +230,6 @@ where
     Ok(body.to_bytes())
 }
 
-/// The program's own health, which the kubelet probes: the time of the last upkeep, and the certificate.
-#[derive(Debug)]
-pub(crate) struct GateHealth {
-    began: Instant,
-    interval: Duration,
-    beat: AtomicU64,
-    has_certificate: AtomicBool,
-    closing: AtomicBool,
-}
-
-impl GateHealth {
-    pub(crate) fn new(interval: Duration) -> Self {
-        let (beat, has_certificate, closing) = Default::default();
-        Self { began: Instant::now(), interval, beat, has_certificate, closing }
-    }
-
-    pub(crate) fn beat(&self) {
-        self.beat.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn certified(&self, has_certificate: bool) {
-        self.has_certificate.store(has_certificate, Ordering::Relaxed);
-    }
-
-    pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
-    }
-}
-
-impl Health for GateHealth {
-    fn alive(&self) -> Result<(), Cow<'static, str>> {
-        let since =
-            self.began.elapsed().saturating_sub(Duration::from_secs(self.beat.load(Ordering::Relaxed)));
-        if since < self.interval + STUCK { Ok(()) } else { Err("the upkeep is stuck".into()) }
-    }
-
-    fn ready(&self) -> Result<(), Cow<'static, str>> {
-        if self.is_closing() {
-            return Err("shutting down".into());
-        }
-        if self.has_certificate.load(Ordering::Relaxed) {
-            Ok(())
-        } else {
-            Err("no certificate yet; the log says why".into())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,11 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_is_known_by_the_self_check_of_this_replica() {
+    fn the_number_of_known_api_servers_is_bounded() {
         let servers = ApiServers::default();
-        assert!(!servers.is_self_check("self-check-1"));
-        servers.expect_self_check("self-check-1");
-        assert!(servers.is_self_check("self-check-1") && !servers.is_self_check("self-check-2"));
         let address = |number: usize| IpAddr::from([10, 0, 0, u8::try_from(number).unwrap()]);
         for number in 0..=API_SERVERS {
             servers.add(address(number));

@@ -1,3 +1,0 @@
-//! HTTPS for the API server, and the metrics.
-
-pub(crate) mod webhook;
