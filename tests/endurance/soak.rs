@@ -171,11 +171,12 @@ impl Soak {
 
     fn event(&mut self) {
         self.cordoned = !self.cordoned;
+        let sim = &self.cluster.sim;
         if self.cordoned {
-            self.cluster.sim.cordon(NODE);
+            sim.cordon(NODE)
         } else {
-            self.cluster.sim.uncordon(NODE);
-        }
+            sim.uncordon(NODE)
+        };
     }
 
     /// Prints a line of the table, and forgets its probes.

@@ -5,9 +5,9 @@ use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use nodegate_testbed::real_cluster::{Api, DEADLINE, REAL_NODE, RealCluster, ServerRoute, repository_file};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{
+    Api, REAL_NODE, RealCluster, ServerRoute, repository_file, seen, until_so,
+};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -111,15 +111,13 @@ impl<'a> Site<'a> {
     /// Waits until requests arrive by every way, with each server behind it.
     fn wait_arrivals(&self) {
         for (way, address) in WAYS.into_iter().zip(&self.addresses) {
-            let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..)).then_some(());
-            until_within(DEADLINE, arrives, || format!("nothing arrives by {way}"));
+            let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..));
+            until_so(arrives, || format!("nothing arrives by {way}"));
         }
         for backend in ["api_servers", "any_api_server", "plain", "readyz"] {
-            let all = || (self.balancer.up(backend) == SERVERS.len()).then_some(());
-            until_within(DEADLINE, all, || {
-                let stat = self.balancer.command(&format!("show stat {backend} -1 -1"));
-                format!("{backend}: not all servers are up: {}", stat.unwrap_or_default())
-            });
+            let stat = || self.balancer.command(&format!("show stat {backend} -1 -1")).unwrap_or_default();
+            let all = || self.balancer.up(backend) == SERVERS.len();
+            until_so(all, || format!("{backend}: not all servers are up: {}", stat()));
         }
     }
 
@@ -130,7 +128,7 @@ impl<'a> Site<'a> {
         event(self);
         sleep(AFTERWARDS);
         let lost = self.lost_since(rule, began);
-        seen(rule, &lost.summary());
+        seen(rule, lost.summary());
         lost
     }
 
@@ -140,8 +138,8 @@ impl<'a> Site<'a> {
             let requests = prober.answered_since(since);
             let failed = requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_)));
             failed.clone().take(3).for_each(|request| {
-                let after = request.answered.saturating_duration_since(since).as_secs_f64();
-                eprintln!("{rule}, {way}, after {after:.1} s: {}", Probe::result(request));
+                let after = request.answered - since;
+                eprintln!("{rule}, {way}, after {after:.1?}: {}", Probe::result(request));
             });
             (*way, failed.count(), requests.len())
         });

@@ -17,34 +17,7 @@ pub(crate) struct Kind {
 /// What a program says | values that stand alone | what is between elements | the maximum number of elements, and one with its
 /// number | the pattern of an element | values that chart and program take | values that both refuse. `<names>` are the words
 /// that the program lists; `-` stands for nothing, ` # ` is between values.
-const KINDS: &str = r"
-a list of up to 16 ports | - | , | 16 % | <port> | 1 # 65535 # 80,443 | 0 # 65536 # http # 80;81
-a list of networks and addresses | - | , | - | (<ip>|<network>) | 0.0.0.0/0 # ::/0 # 10.0.0.5 # 10.0.0.0/32,fd00::7/128,::1 # 1:2:3:4:5:6:7:8,fe80::1:2 | example.com # 10.0.0.0/33 # 256.0.0.1 # ::/129 # 10.0.0 # 10.0.0.1/ # 1:2:3:4:5:6:7:8:9 # 10.0.0.1;10.0.0.2 # ::1::
-a list of networks, | - | , | - | <network> | 10.0.0.0/8 # fd00::/8,10.1.0.0/16 | 10.0.0.5 # 10.0.0.0/33 # fd00::/129 # x/8
-an IP address, e.g. | - | - | - | <ip> | :: # 0.0.0.0 # 10.0.0.7 # fd00::7 | localhost # 10.0.0.300 # [::] # 10.0.0.7:80
-an IP address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25103 # 0.0.0.0:25104 # 10.0.0.7:25109 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
-an address and a port | - | - | - | (<ip4>|\[<ip6>\]):<port> | [::]:25203 # 0.0.0.0:65534 # 10.0.0.7:25209 | 25004 # localhost:25004 # [::]:65536 # 0.0.0.0 # 10.0.0.7:http # ::1:25004
-unschedulable, deleting, | none | , | - | <signal> | none # unschedulable,deleting # taint:a=b:NoExecute,taint:example.com/*,taint:a* # label:a.b/c=d,label:a= # condition:Drained=False,lifecycle # annotation:example.com/out=yes | cordon # unschedulable,none # taint: # taint:a:soon # label:-a # condition:A=true # annotation:* # taint:* # unschedulable=true # condition:Ready
-condition types | - | , | - | <key><status> | DiskPressure # Mine=False,X=Unknown # a.b/C=True | A=true # A B # A= # =True # A,,B
-namespace/name | - | , | 16 a/b% | <label>/<label> | a/b # 123/7 # ingress/router,ingress/other | router # a/b/c # A/b # a/ # a/-b
-<name>=<url>, e.g. nginx | - | ; | - | <check>=http://<host>(:<port>)?(/[^; #]*)? | nginx=http://127.0.0.1:10254/healthz # a.B_c-1=http://[::1]/?a=b,c # a=http://x;b=http://y.z:80/ | nginx # =http://x/ # a=https://x/ # a b=http://x/ # a=http://x:0/ # a=http://x:70000/ # a=ftp://x
-<name>=<host>:<port>, e.g. db | - | ; | - | <check>=<host>:<port> | db=127.0.0.1:5432 # mq=[::1]:1;x=db.example:65535 | db # db=127.0.0.1 # db=x:0 # db=x:65536 # =x:1 # a/b=x:1
-<check>:<key> | - | ; | - | <checks> | kubelet:interval=100ms,timeout=5m,rise=1,fall=100 # apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness;network:rise=3 # disk_pressure:paths=/:/data,limits=/var/lib/kubelet=5%/0.5%:/data=1Gi # container_runtime:socket=unix:///run/crio/crio.sock;filesystem_ro:paths=/ # kube_proxy:deployed=yes,url=http://127.0.0.1:10256/healthz # network:name=a.example,nameservers=off,gateways=neighbour,families=both # kubelet:url=https://127.0.0.1:10250/healthz,ca=/etc/ca.crt # okd_router_1936:url=http://127.0.0.1:1936/healthz/ready | kubelet # bogus:interval=1s # kubelet:interval=99ms # kubelet:timeout=6m # kubelet:fall=0 # kubelet:period=1s # kube_proxy:deployed=no # network:gateways=answer # apiserver:url=http://x # filesystem_ro:paths=data # http:nowhere:rise=0
-all, none or a list of checks | all|none | , | - | (<names>|(http|tcp):<check>) | all # none # kubelet,network | node_ready # kubelet,bogus
-a list of node_ready | - | , | - | (<names>|(http|tcp):<check>|service:<label>/<label>) | node_ready # kubelet,network | ready # node_ready;kubelet
-a list of okd_router_1936 | - | , | - | (<names>|(http|tcp):<check>) | kubelet # network,disk_pressure | node_ready # kubelet,bogus
-a level ( | - | , | - | (<level>|[a-z_:]+=<level>) | debug # off # warn,nodegate_server=debug,nodegate_agent::agent=trace | loud # info=,x # debug;info # nodegate
-timeouts from | - | , | - | (<names>)=<timeout> | connect=1ms # client=576h,server=10m,tunnel=1h # client-fin=30s | connect # connect=0s # connect=577h # idle=3s # connect=3
-at most 32 names of namespaces | - | , | 32 n% | <label> | shop # a,123 | Shop # a/b # a_b
-a label selector | - | - | - | <selector> | role=ingress,zone!=b,tier in (web,edge) # !spare # a.b/c==d,e notin (f) # x | a b # a=b=c # a in b # =x # a in (b # ,
-a loadBalancerClass | - | - | - | (<domain>/)?<label> | example.com/haproxy # internal | a b # a//b # -a # /a
-a list of IP addresses of this machine | - | , | - | <ip> | 10.0.0.5,10.0.0.100 # :: # fd00::5 | web # web=10.0.0.1 # 10.0.0.0/8 # 10.0.0.300
-a list of namespaces with ports | - | , | - | (\*|<label>)=<port>(-<port>)? | shop=443,shop=8000-8099,*=30000-32767 # a=1-65535 | shop # shop=0 # shop=1-65536 # *=x # a/b=80
-NAME=PORT:NODEPORT | - | ; | - | <label>=<port>:<port>(@<selector>)?(\?[-A-Za-z0-9_:/.]+(,[-A-Za-z0-9_:/.]+)*)? | https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936 # a=1:65535;b=2:2 # a=80:80?http:x | a # a=0:80 # a=80 # A=80:80 # a=80:80@ # a=80:80@x y # a=80:80?b c # a=80:65536
-agent, tcp or none, and perhaps | - | - | - | (agent|tcp|none)(:<pace>(,<pace>)*)? | agent # tcp:interval=100ms # none # agent:port=25001,interval=5m | http # agent:port=0 # agent:interval=99ms # tcp:fall=2 # agent:x=1 # tcp:interval=6m
-a list of IP addresses and host names | - | , | - | (<ip>|(<label>\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?) | 203.0.113.10,lb.example.com # fd00::1 # lb | web=10.0.0.1 # a..b # Lb # lb:443 # 10.0.0
-a name, e.g. | - | - | - | <label> | nodegate-haproxy # a # 1 | A # a_b # -a # a/b
-";
+const KINDS: &str = include_str!("kinds.txt");
 
 /// The parts of patterns, which name them in angle brackets, as parts name others.
 pub(crate) fn parts() -> Vec<(&'static str, String)> {
