@@ -86,6 +86,14 @@ fn nginx_command(site: &Site, name: &str) -> Command {
 }
 
 #[test]
+fn nginx_accepts_the_documented_configurations() {
+    let site = Site::new();
+    for name in documented("nginx") {
+        must_run(nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()));
+    }
+}
+
+#[test]
 fn nginx_passes_on_what_the_service_answers_and_counts_no_failure() {
     let row = ROWS.iter().find(|row| row.file == "nginx/local-servers.conf").unwrap();
     let nodes = row.nodes();

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 /// Short, to keep outages short; the kubelet renews its Lease twice a second to match.
 const STALE_AFTER: Duration = Duration::from_secs(2);
-pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
+/// For faults that must end before the cache is stale, an agent has no arguments.
+pub(crate) const SOON_STALE: &[&str] = &["--stale-after=2s"];
 /// The tolerance for that.
 const GRACE: Duration = Duration::from_secs(1);
 /// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
@@ -47,18 +48,9 @@ pub(crate) fn cluster() -> Cluster {
 }
 
 impl Scene {
-    /// Starts an agent that has seen its Node ready and a heartbeat, with a load balancer. Its cache becomes
-    /// stale soon.
-    pub(crate) fn start() -> Self {
-        Self::with(cluster(), &[STALE_AFTER_ARG])
-    }
-
-    /// Starts the same with the default `--stale-after`, for faults that must end before the cache is stale.
-    pub(crate) fn patient() -> Self {
-        Self::with(cluster(), &[])
-    }
-
-    pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
+    /// Starts an agent with these arguments, and a load balancer.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let cluster = cluster();
         let agent = cluster.agent(args);
         Self::of(cluster, agent)
     }

@@ -19,57 +19,47 @@ pub(crate) struct Kind {
 /// that the program lists; `-` stands for nothing, ` # ` is between values.
 const KINDS: &str = include_str!("kinds.txt");
 
-/// The parts of patterns, which name them in angle brackets, as parts name others.
+/// The parts of patterns, which name them in angle brackets, as parts name others. Numbers and durations from one to
+/// another are in `[[…..…]]`. `type` is any condition but Ready.
+const PARTS: &str = include_str!("parts.txt");
+
+/// The settings of each check.
+const CHECKS: &str = include_str!("checks.txt");
+
+/// Returns the rows of a file with a name and a pattern.
+fn rows(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.lines().map(|row| row.split_once(" | ").unwrap())
+}
+
+/// Returns the parts of patterns.
 pub(crate) fn parts() -> Vec<(&'static str, String)> {
+    let part = |(name, pattern): (&'static str, &str)| match name {
+        "ip6" => (name, ip6()),
+        "checks" => (name, check_settings()),
+        _ => (name, with_ranges(pattern)),
+    };
+    rows(PARTS).map(part).collect()
+}
+
+fn ip6() -> String {
     let h = "[0-9A-Fa-f]{1,4}";
     let mut ip6 = vec![format!("({h}:){{7}}{h}"), format!("({h}:){{1,7}}:"), format!(":((:{h}){{1,7}}|:)")];
     ip6.extend((1..=6).map(|after| format!("({h}:){{1,{}}}(:{h}){{1,{after}}}", 7 - after)));
-    vec![
-        ("byte", range(0, 255)),
-        ("ip4", r"<byte>(\.<byte>){3}".to_owned()),
-        ("ip6", format!("({})", ip6.join("|"))),
-        ("ip", "(<ip4>|<ip6>)".to_owned()),
-        ("network", format!("(<ip4>/{}|<ip6>/{})", range(0, 32), range(0, 128))),
-        ("port", range(1, 65_535)),
-        ("label", "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?".to_owned()),
-        ("domain", r"<label>(\.<label>)*".to_owned()),
-        ("host", r"(<ip4>|\[<ip6>\]|<domain>)".to_owned()),
-        ("url", "http://<host>(:<port>)?(/[^,; #]*)?".to_owned()),
-        ("name", "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?".to_owned()),
-        ("key", "(<domain>/)?<name>".to_owned()),
-        ("value", "(<name>)?".to_owned()),
-        // Any condition but Ready.
-        ("type", "([A-QS-Za-z0-9]|R[A-Za-df-z0-9])([-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?".to_owned()),
-        ("status", "(=(True|False|Unknown))?".to_owned()),
-        ("effect", "(:(NoSchedule|PreferNoSchedule|NoExecute))?".to_owned()),
-        ("demand", r"(<key>(==?<value>|!=<value>| (in|notin) \(<value>(,<value>)*\))?|!<key>)".to_owned()),
-        ("selector", "<demand>(,<demand>)*".to_owned()),
-        ("check", "[-A-Za-z0-9_.]{1,63}".to_owned()),
-        ("path", "/[^:,;= ]*".to_owned()),
-        ("paths", "<path>(:<path>)*".to_owned()),
-        ("share", r"([0-9]{1,2}(\.[0-9]{1,3})?%|[0-9]{1,15}([KMGTPE]i|[kMGTPE])?)".to_owned()),
-        ("limit", "<path>=<share>(/<share>)?".to_owned()),
-        (
-            "timing",
-            format!(
-                "interval={}|timeout={}|(rise|fall)={}",
-                duration(100, 3_600_000),
-                duration(10, 300_000),
-                range(1, 100)
-            ),
-        ),
-        ("checks", check_settings()),
-        ("timeout", duration(1, 24 * 86_400_000)),
-        ("pace", format!("(port=<port>|interval={})", duration(100, 300_000))),
-        ("level", "(error|warn|info|debug|trace|off)".to_owned()),
-        (
-            "signal",
-            "(unschedulable|deleting|lifecycle|taint:<key>(=<value>)?<effect>\
-             |taint:(<domain>/|(<domain>/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62})\\*(=<value>)?<effect>|label:<key>(=<value>)?\
-             |annotation:<key>(=[!-+--~]{0,100})?|condition:(<domain>/<name>|<type>)<status>)"
-                .to_owned(),
-        ),
-    ]
+    format!("({})", ip6.join("|"))
+}
+
+/// Replaces each `[[low..high]]` by its pattern.
+fn with_ranges(pattern: &str) -> String {
+    let mut parts = pattern.split("[[");
+    let mut text = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (bounds, rest) = part.split_once("]]").unwrap();
+        let (low, high) = bounds.split_once("..").unwrap();
+        let number = |text: &str| text.trim_end_matches("ms").parse().unwrap();
+        let of: fn(u64, u64) -> String = if low.ends_with("ms") { duration } else { range };
+        text += &(of(number(low), number(high)) + rest);
+    }
+    text
 }
 
 /// Returns the pattern of the numbers from `low` to `high`, without leading zeros.
@@ -120,23 +110,8 @@ fn duration(low: u64, high: u64) -> String {
 
 /// Returns the pattern of the settings of single checks.
 fn check_settings() -> String {
-    let own = [
-        ("okd_router_1936", "url=<url>"),
-        ("kubelet", r"url=(<url>|https://(<ip4>|\[<ip6>\])(:<port>)?(/[^,; #]*)?)|ca=<paths>"),
-        ("apiserver", "url=https://<host>(:<port>)?/?|exclude=<check>(:<check>)*"),
-        ("kube_proxy", "url=<url>|deployed=(auto|yes)"),
-        ("container_runtime", "socket=(unix://)?<path>"),
-        ("filesystem_ro", "paths=<paths>"),
-        ("disk_pressure", "paths=<paths>|limits=<limit>(:<limit>)*"),
-        (
-            "network",
-            r"name=(\.|<domain>)|nameservers=(any|off)|gateways=(neighbour|off)|families=(auto|both|ipv4|ipv6)",
-        ),
-        ("http:<check>", "header=[A-Za-z][-A-Za-z0-9]*:[^,;]*"),
-        ("tcp:<check>", "rise=1"),
-    ];
-    let all = own.map(|(check, more)| format!("{check}:(<timing>|{more})(,(<timing>|{more}))*"));
-    format!("({})", all.join("|"))
+    let all = rows(CHECKS).map(|(check, own)| format!("{check}:(<timing>|{own})(,(<timing>|{own}))*"));
+    format!("({})", all.collect::<Vec<_>>().join("|"))
 }
 
 /// Returns the kind of the settings of which a program says this.
