@@ -122,8 +122,7 @@ fn the_agent_counts_the_endpoints_that_kube_proxy_counts() {
         (*name, of_kube_proxy(&cluster, name), of_agent(&agents[number / 16], name))
     };
     let is_same = || {
-        let all: Vec<_> = shapes.iter().enumerate().map(count).collect();
-        counts.replace(all).clear();
+        *counts.borrow_mut() = shapes.iter().enumerate().map(count).collect::<Vec<_>>();
         counts.borrow().iter().all(|(_, proxy, agent)| proxy == agent)
     };
     until_so(is_same, || format!("Service, kube-proxy, agent: {:?}", counts.borrow()));

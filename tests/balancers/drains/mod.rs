@@ -112,7 +112,6 @@ fn table() {
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     // A request counts in the row in which it began, and the last ones may take as long as clients wait.
     std::thread::sleep(http::TIMEOUT);
-    type Last = fn(&Drained) -> Option<Duration>;
     let tables: [(&str, &str, &[Row], Last); 2] = [
         ("balancers | waits for", "cordon to eviction", &rows, |drained| Some(drained.evicted)),
         ("drainer behind the gate", "acknowledged to eviction", &behind_the_gate, |drained| {
@@ -138,6 +137,9 @@ fn table() {
     assert_eq!(lost_after_acknowledgement, 0, "lost requests");
     assert!(mostly_late.is_empty(), "evictions are later than client-go retries: {mostly_late:?}");
 }
+
+/// The time of a drain in the last column.
+type Last = fn(&Drained) -> Option<Duration>;
 
 /// The columns that both tables have.
 const COLUMNS: &str =

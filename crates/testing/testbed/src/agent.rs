@@ -149,7 +149,11 @@ impl Agent {
         let last = RefCell::new(None);
         let attempt = || {
             let reply = self.get(path);
-            if wanted(&reply) { Some(reply) } else { last.replace(Some(reply)).and(None) }
+            if wanted(&reply) {
+                return Some(reply);
+            }
+            last.replace(Some(reply));
+            None
         };
         until_within(limit, attempt, || {
             format!("the last answer was {:?}\n{}", last.borrow(), self.all_it_says(what))
