@@ -110,8 +110,8 @@ mutants: ## Each rule changed, and what no test catches (hours; ARGS="--re <file
 # SCALE=5000 measures instead what a cluster of so many nodes costs an agent.
 soak: ## An hour of probes, events and outages: what fails, and what grows (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
-	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" PROXY="$(PROXY)" NODEGATE_PROGRAMS="$(built)/release" \
-	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,$(if $(PROXY),proxy::,soak::soak))
+	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" NODEGATE_PROGRAMS="$(built)/release" \
+	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
 bench: ## nodegate beside nginx (5 minutes; ARGS=--quick: one)
 	@hack/install nginx taskset

@@ -129,8 +129,7 @@ fn nameservers_fail_by_how_they_do_not_answer() {
     const REFUSED: &str = "DNS: 10.78.0.53 connection refused, fd78::53 connection refused";
     let mut net = NodeNetwork::start();
     net.nameservers(&[]);
-    let settings = "name=node.test,gateways=off";
-    let agent = net.agent_with("interval=200ms,timeout=2s", settings);
+    let agent = net.agent("interval=200ms,timeout=2s,name=node.test,gateways=off");
     agent.wait_fails(CHECK, "DNS: 127.0.0.1 connection refused");
     net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
     agent.wait_fails(CHECK, REFUSED);

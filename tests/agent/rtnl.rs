@@ -73,7 +73,7 @@ fn a_held_rtnl_lock_stops_only_the_network_check() {
         "--check-settings=http:web:interval=100ms",
         &own,
     ];
-    let agent = net.agent_of_with(&cluster, "interval=200ms,timeout=1s", "name=node.test", &args);
+    let agent = net.agent_of(&cluster, "interval=200ms,timeout=1s,name=node.test", &args);
     agent.wait_ready();
     agent.wait_passes("network");
     let restarts = || agent.metric_sum("nodegate_watch_restarts_total");

@@ -7,81 +7,58 @@ use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 
 const NODE: &str = NODES[0];
 
-struct Scenario {
-    nodes: Nodes,
-    haproxy: Haproxy,
-}
+/// Each event, and the state of the node in HAProxy after it. A word that is no other event is the status of the
+/// condition Ready.
+type Step = (&'static str, &'static str);
 
-impl Scenario {
-    fn begin() -> Self {
-        let nodes = Nodes::start();
-        let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
-        let scenario = Self { nodes, haproxy };
-        scenario.becomes("ready");
-        scenario
-    }
+const TWICE: [Step; 6] = [
+    ("cordon", "draining"),
+    ("False", "down"),
+    ("True", "draining"),
+    ("uncordon", "ready"),
+    ("Unknown", "down"),
+    ("True", "ready"),
+];
 
-    /// Cordons or uncordons the node, or sets its condition Ready.
-    fn set(&self, what: &str) {
-        let sim = &self.nodes.cluster.sim;
-        assert!(match what {
-            "cordoned" => sim.cordon(NODE),
-            "uncordoned" => sim.uncordon(NODE),
-            status => sim.set_ready(NODE, status, "Kubelet"),
-        });
-    }
-
-    fn becomes(&self, state: &str) {
-        self.haproxy.wait_server(
-            NODE,
-            state,
-            match state {
-                "ready" => LiveServer::is_ready,
-                "draining" => LiveServer::is_draining,
-                _ => LiveServer::is_down,
-            },
-        );
-    }
-}
+const OVER_RESTARTS: [Step; 9] = [
+    ("cordon", "draining"),
+    ("reload", "draining"),
+    ("restart", "draining"),
+    ("False", "down"),
+    ("reload", "down"),
+    ("restart", "down"),
+    ("uncordon", "down"),
+    ("reload, True", "ready"),
+    ("reload", "ready"),
+];
 
 #[test]
 fn every_transition_leaves_haproxy_in_the_right_state_which_a_reload_and_a_restart_keep() {
-    let mut scenario = Scenario::begin();
-    for _ in 0..2 {
-        for (set, state) in [
-            ("cordoned", "draining"),
-            ("False", "down"),
-            ("True", "draining"),
-            ("uncordoned", "ready"),
-            ("Unknown", "down"),
-            ("True", "ready"),
-        ] {
-            scenario.set(set);
-            scenario.becomes(state);
+    let nodes = Nodes::start();
+    let sim = &nodes.cluster.sim;
+    let mut haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
+    haproxy.wait_server(NODE, "ready", LiveServer::is_ready);
+    for (events, state) in [&TWICE[..], &TWICE, &OVER_RESTARTS].concat() {
+        for event in events.split(", ") {
+            match event {
+                "cordon" => assert!(sim.cordon(NODE)),
+                "uncordon" => assert!(sim.uncordon(NODE)),
+                "reload" => drop(haproxy.reload()),
+                "restart" => haproxy.restart(),
+                status => assert!(sim.set_ready(NODE, status, "Kubelet")),
+            }
         }
+        if (events, state) == ("reload", "draining") {
+            // At once, from the state file, before HAProxy has probed the agent.
+            assert!(haproxy.server(NODE).is_some_and(|server| server.is_draining()));
+        }
+        let is_so = match state {
+            "ready" => LiveServer::is_ready,
+            "draining" => LiveServer::is_draining,
+            _ => LiveServer::is_down,
+        };
+        haproxy.wait_server(NODE, state, is_so);
     }
-    let others = NODES[1..].iter().map(|name| scenario.haproxy.server(name).unwrap());
+    let others = NODES[1..].iter().map(|name| haproxy.server(name).unwrap());
     assert!(others.into_iter().all(|state| state.is_ready()));
-
-    scenario.set("cordoned");
-    scenario.becomes("draining");
-    scenario.haproxy.reload();
-    // At once, from the state file, before HAProxy has probed the agent.
-    assert!(scenario.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
-    scenario.haproxy.restart();
-    scenario.becomes("draining");
-
-    scenario.set("False");
-    scenario.becomes("down");
-    scenario.haproxy.reload();
-    scenario.becomes("down");
-    scenario.haproxy.restart();
-    scenario.becomes("down");
-
-    scenario.haproxy.reload();
-    scenario.set("True");
-    scenario.set("uncordoned");
-    scenario.becomes("ready");
-    scenario.haproxy.reload();
-    scenario.becomes("ready");
 }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 /// The path of an endless answer.
 pub(crate) const HOLD: &str = "/hold";
-/// The time between two pieces of that answer.
+/// The path of a slow answer, and its delay.
+pub(crate) const SLOW: &str = "/slow";
+const DELAY: Duration = Duration::from_millis(1_500);
+/// The time between two pieces of the endless answer.
 const PIECES: Duration = Duration::from_millis(100);
 /// The size of a piece: more than a proxy buffers before it forwards.
 const PIECE: usize = 16 << 10;
@@ -101,6 +104,9 @@ fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
             thread::sleep(PIECES);
         }
         return;
+    }
+    if first.contains(SLOW) {
+        thread::sleep(DELAY);
     }
     // The path of a request may be the status of its answer.
     let status = first.split(['/', ' ']).find_map(|word| word.parse::<u16>().ok()).unwrap_or(200);

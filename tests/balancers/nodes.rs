@@ -5,10 +5,12 @@ use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Short, to make outages short; the kubelets renew their Leases every second to match.
-const STALE_AFTER: &str = "--stale-after=4s";
+/// `--stale-after` unless the arguments say more. Short, to make outages short; the kubelets renew their Leases
+/// every second to match.
+const STALE_AFTER: &str = "4s";
 /// The requests on each node before a test starts.
 const WARM: u64 = 10;
 
@@ -19,7 +21,7 @@ pub(crate) struct Nodes {
     pub(crate) backends: Vec<Backend>,
     agent_args: &'static [&'static str],
     /// Dropped after the agents and the backends.
-    pub(crate) site: Site,
+    pub(crate) site: Arc<Site>,
 }
 
 impl Nodes {
@@ -29,15 +31,11 @@ impl Nodes {
 
     /// Starts the nodes at another site, with additional arguments for the agents.
     pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
-        let site = site();
-        let router = site.namespaces().map(|_| (ROUTER, 0).into());
+        let site = Arc::new(site());
         let cluster = site.on_router(|| {
             Cluster::with(|builder| {
                 let builder = builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1));
-                match router {
-                    Some(address) => builder.listen(address),
-                    None => builder,
-                }
+                if site.has_namespaces() { builder.listen((ROUTER, 0).into()) } else { builder }
             })
         });
         // This Node has no machine: a balancer that took it for one of the nodes would send requests into the
@@ -61,7 +59,7 @@ impl Nodes {
         command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
         command.arg(format!("--listen-port={HTTP_PORT}"));
         command.env("NODEGATE_AGENT_CHECK_PORT", AGENT_PORT.to_string());
-        command.arg(STALE_AFTER).args(self.agent_args);
+        command.env("NODEGATE_STALE_AFTER", STALE_AFTER).args(self.agent_args);
         Agent::launch(command)
     }
 
@@ -72,8 +70,7 @@ impl Nodes {
     /// Returns the listen address. In a namespace of its own a node listens on all addresses, also on one
     /// that moves.
     fn listens_at(&self, index: usize) -> std::net::IpAddr {
-        let all = self.site.namespaces().map(|_| Ipv4Addr::UNSPECIFIED.into());
-        all.unwrap_or_else(|| self.site.node(index))
+        if self.site.has_namespaces() { Ipv4Addr::UNSPECIFIED.into() } else { self.site.node(index) }
     }
 
     /// Ends a node's agent, and starts another one when it is gone.

@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT, Site, documented};
 use nodegate_testbed::haproxy::{self, Haproxy};
 use nodegate_testbed::process::Program;
-use nodegate_testbed::programs::{self, system};
+use nodegate_testbed::programs::{self, must_run, system};
 use nodegate_testbed::{ProbeReply, http, until};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -42,12 +42,10 @@ fn before(haproxy: Haproxy) -> Balancer {
 
 /// Returns a program from another of Debian's suites, by the version in the row.
 fn fetched(version: &str, name: &str) -> PathBuf {
-    let fetch =
-        Command::new("hack/install").arg(format!("haproxy-{version}")).current_dir(ROOT).output().unwrap();
-    assert!(fetch.status.success(), "{}", String::from_utf8_lossy(&fetch.stderr));
-    let program = Path::new(String::from_utf8(fetch.stdout).unwrap().trim()).join("haproxy");
-    let says = Command::new(&program).arg("-v").output().unwrap().stdout;
-    let says = String::from_utf8_lossy(&says).into_owned();
+    let mut fetch = Command::new("hack/install");
+    let directory = must_run(fetch.arg(format!("haproxy-{version}")).current_dir(ROOT));
+    let program = Path::new(directory.trim()).join("haproxy");
+    let says = must_run(Command::new(&program).arg("-v"));
     let (_, wanted) = name.split_once(' ').unwrap();
     assert!(says.contains(&format!("version {wanted}.")), "the row is called {name}, and this is {says}");
     program
@@ -91,8 +89,7 @@ fn nginx_command(site: &Site, name: &str) -> Command {
 fn nginx_accepts_the_documented_configurations() {
     let site = Site::new();
     for name in documented("nginx") {
-        let output = nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()).output().unwrap();
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        must_run(nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()));
     }
 }
 

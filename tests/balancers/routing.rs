@@ -30,12 +30,8 @@ const WITH_NODEGATE: &str = "mount -t tmpfs -o mode=755 nodegate /usr/local/bin
     cp \"$0\" /usr/local/bin/nodegate
     exec keepalived -n -l -P \"$@\"";
 
-fn lan(site: &Site) -> &Lan {
-    site.namespaces().expect("it is played among namespaces")
-}
-
 fn holds(site: &Site, node: usize) -> bool {
-    lan(site).nodes[node].run("ip -4 addr show dev eth0").contains(&format!("{VIRTUAL}/24"))
+    site.machines().nodes[node].run("ip -4 addr show dev eth0").contains(&format!("{VIRTUAL}/24"))
 }
 
 /// Returns the node that has the address, if exactly one does.
@@ -108,21 +104,21 @@ fn keepalived_moves_the_address_to_a_ready_node() {
 
 /// Returns true if the routing table of the router's kernel has this node as a next hop.
 fn is_next_hop(site: &Site, node: usize) -> bool {
-    let routes = lan(site).router.run(&format!("ip route show {ANYCAST}"));
+    let routes = site.machines().router.run(&format!("ip route show {ANYCAST}"));
     routes.contains(&format!("via {} ", Lan::node_address(node)))
 }
 
 /// Starts Debian's `ExaBGP` on each node, and BIRD on the router: each ready node is one of several next hops.
 pub(crate) fn bgp(row: &Row, nodes: &Nodes) -> Balancer {
     let site = &nodes.site;
-    let mut bird = lan(site).router.command("bird");
+    let mut bird = site.machines().router.command("bird");
     bird.arg("-f").arg("-c").arg(site.configuration("bgp/bird.conf"));
     bird.arg("-s").arg(site.dir().join("bird.ctl")).arg("-P").arg(site.dir().join("bird.pid"));
     let bird = Program::start(&mut bird);
     let documented = fs::read_to_string(site.configuration(row.file)).unwrap();
     let speakers = (0..NODES.len()).map(|index| {
         let text = documented.replace("10.0.0.11", &Lan::node_address(index).to_string());
-        speaker(&lan(site).nodes[index], &text, &site.dir().join(format!("exabgp-{index}.conf")))
+        speaker(&site.machines().nodes[index], &text, &site.dir().join(format!("exabgp-{index}.conf")))
     });
     // Dropped in this order, the programs end without an error message.
     let bgp = Balancer::new(speakers.chain([bird]).collect(), |site, node| {

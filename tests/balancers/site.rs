@@ -58,9 +58,14 @@ impl Site {
         self.dir.path()
     }
 
-    /// Returns the namespaces, if the site has some.
-    pub(crate) fn namespaces(&self) -> Option<&Lan> {
-        self.lan.as_ref()
+    /// Returns true if the site has namespaces.
+    pub(crate) fn has_namespaces(&self) -> bool {
+        self.lan.is_some()
+    }
+
+    /// Returns the namespaces of a site that must have some.
+    pub(crate) fn machines(&self) -> &Lan {
+        self.lan.as_ref().expect("it is played among namespaces")
     }
 
     /// Returns the command of a program on a node.

@@ -159,18 +159,8 @@ const TOP: usize = 56;
 /// The width of a second: the slowest bar ever measured, of seven seconds, fits with its label.
 const SECONDS: f64 = 60.0;
 
-const HEAD: &str = r#"role="img" aria-label="Seconds from a cordon to the last new connection on the node, by balancer">
-<style>
-text { font: 14px system-ui, sans-serif; fill: #24292f }
-.title { font-weight: 600 }
-.usual { fill: #2da44e }
-.worst { fill: #2da44e; opacity: .35 }
-.never { fill: #cf222e; opacity: .35 }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }
-</style>
-<text class="title" x="10" y="22">From kubectl cordon to the last new connection on the node</text>
-<text x="10" y="42">dark: the middle of five times; light: the longest</text>
-"#;
+/// What is before the bars in it, after the `viewBox`.
+const HEAD: &str = include_str!("time-to-notice.head");
 
 /// Returns the names of the bars, each with its times from the shortest to the longest; none if the balancer never notices.
 fn bars(cells: &Cells) -> Vec<(&'static str, &[Duration])> {

@@ -20,12 +20,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Starts constant traffic with a new connection for each request; it records the name of the node that
 /// answered.
 pub(crate) fn traffic(to: SocketAddr) -> Prober {
-    Prober::start(to, ask, REQUESTS_A_SECOND, CLIENTS)
+    Prober::start(to, |to| request(to, "/"), REQUESTS_A_SECOND, CLIENTS)
 }
 
 /// Sends one request on a new connection, and returns the name of the node that answered.
-pub(crate) fn ask(to: SocketAddr) -> Saw {
-    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", TIMEOUT, |text| match ProbeReply::parse(text) {
+pub(crate) fn request(to: SocketAddr, path: &str) -> Saw {
+    exchange(to, &format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n"), TIMEOUT, |text| match ProbeReply::parse(
+        text,
+    ) {
         Some(ProbeReply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
         _ => Some(Saw::Failed(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
     })

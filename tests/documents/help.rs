@@ -1,6 +1,6 @@
 //! The programs' own help, on a terminal of 80 columns.
 
-use nodegate_testbed::programs;
+use nodegate_testbed::programs::{self, must_run};
 use std::path::Path;
 use std::process::Command;
 
@@ -8,9 +8,8 @@ use std::process::Command;
 const SCREEN: usize = 50;
 
 fn help(program: &Path, words: &[&str]) -> Vec<String> {
-    let output = Command::new(program).args(words).env_clear().output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    let help = must_run(Command::new(program).args(words).env_clear());
+    help.lines().map(str::to_owned).collect()
 }
 
 #[test]

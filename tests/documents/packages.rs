@@ -2,7 +2,7 @@
 //! nodegate-haproxy install packages of the real program.
 
 use crate::man;
-use nodegate_testbed::programs::{run, system};
+use nodegate_testbed::programs::{must_run, run, system};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,7 @@ fn build(architectures: &[&str]) -> TempDir {
     }
     let mut pack = system(format!("{ROOT}/hack/packages"));
     pack.args(architectures).env("PROGRAMS", &programs).env("CARGO_TARGET_DIR", directory.path());
-    let output = pack.env("CARGO_NET_OFFLINE", "true").env("FAST", "1").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    must_run(pack.env("CARGO_NET_OFFLINE", "true").env("FAST", "1"));
     directory
 }
 
@@ -51,9 +50,7 @@ fn files_of_deb(package: &Path) -> BTreeSet<(String, String)> {
 
 fn files_of_rpm(package: &Path) -> BTreeSet<(String, String)> {
     let format = "--queryformat=[%{FILENAMES}\\t%{FILEMODES:perms}\\t%{FILEUSERNAME}:%{FILEGROUPNAME}\\n]";
-    let output = system("rpm").args(["--query", "--package", format]).arg(package).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let listed = String::from_utf8(output.stdout).unwrap();
+    let listed = must_run(system("rpm").args(["--query", "--package", format]).arg(package));
     let fields = listed.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let files = fields.inspect(|fields| assert_eq!(fields[2], "root:root", "{fields:?}"));
     files.map(|fields| (fields[0].to_owned(), fields[1].to_owned())).collect()

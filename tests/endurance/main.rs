@@ -1,4 +1,4 @@
-//! Short versions of tests that take long: `make soak`, `make soak SCALE=5000` and `make soak PROXY=12m`.
+//! Short versions of tests that take long: `make soak` and `make soak SCALE=5000`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -6,7 +6,6 @@
     reason = "figures are shown rounded"
 )]
 
-mod proxy;
 mod scale;
 mod soak;
 

@@ -5,10 +5,8 @@
 
 use crate::setting;
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::{Agent, Cluster, NODE, process, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, process, until};
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,15 +24,14 @@ fn any(_: f64) -> f64 {
 }
 
 /// Starts an agent in a cluster of this size and measures it for this time.
-fn measure(program: &Path, nodes: usize, time: Duration) -> [Figure; 10] {
+fn measure(nodes: usize, time: Duration) -> [Figure; 10] {
     let others = (1..nodes).map(|number| format!("other-{number}"));
     // A controller would write taints, which would double the time of the setup.
     let cluster =
         Cluster::with(|builder| builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others));
     let sim = &cluster.sim;
     sim.counters().reset();
-    let agent = cluster.launch(Command::new(program));
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     until("both watches", || (sim.counters().read().watches == 2).then_some(()));
     let first = sim.counters().read();
     sleep(SETTLE);
@@ -79,8 +76,8 @@ fn flip(sim: &Sim, agent: &Agent) -> Duration {
 
 /// Asserts that nothing has grown by more than the machine's noise, and prints the table. `cpu` is false where other
 /// tests use the processor, too.
-fn assert_flat(agent: &Path, nodes: usize, time: Duration, cpu: bool) {
-    let [small, large] = [1, nodes].map(|nodes| measure(agent, nodes, time));
+fn assert_flat(nodes: usize, time: Duration, cpu: bool) {
+    let [small, large] = [1, nodes].map(|nodes| measure(nodes, time));
     let (mut table, mut grown) = (String::new(), Vec::new());
     for ((name, one, most), (_, many, _)) in small.into_iter().zip(large) {
         let _ = writeln!(table, "  {name:<34} {one:>12.2} {many:>12.2}");
@@ -94,7 +91,7 @@ fn assert_flat(agent: &Path, nodes: usize, time: Duration, cpu: bool) {
 
 #[test]
 fn an_agent_costs_the_same_with_two_hundred_nodes_as_with_one() {
-    assert_flat(&programs::agent(), 200, Duration::from_secs(8), false);
+    assert_flat(200, Duration::from_secs(8), false);
 }
 
 /// Runs `make soak SCALE=5000`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster.
@@ -102,5 +99,5 @@ fn an_agent_costs_the_same_with_two_hundred_nodes_as_with_one() {
 #[ignore = "takes minutes: make soak SCALE=5000"]
 fn scale() {
     let time = Duration::from_secs(setting("SCALE_SECONDS", 120));
-    assert_flat(&programs::agent(), setting("SCALE", 5000), time, true);
+    assert_flat(setting("SCALE", 5000), time, true);
 }

@@ -4,10 +4,8 @@
 use crate::setting;
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::prober::{Probe, Prober, Saw, health};
-use nodegate_testbed::{Agent, Cluster, NODE, process, programs};
+use nodegate_testbed::{Agent, Cluster, NODE, process};
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
@@ -100,7 +98,6 @@ fn write_kubeconfig(soak: &Soak) {
 
 /// The times of a run.
 struct Plan {
-    agent: PathBuf,
     length: Duration,
     stale_after: Duration,
     lease_interval: Duration,
@@ -130,10 +127,7 @@ impl Soak {
         let cluster = Cluster::with(|builder| {
             builder.kubelets(true).lease_interval(plan.lease_interval).node_bytes(20_000)
         });
-        let mut command = Command::new(&plan.agent);
-        command.arg(format!("--stale-after={}ms", plan.stale_after.as_millis()));
-        let agent = cluster.launch(command);
-        agent.wait_ready();
+        let agent = cluster.ready_agent(&[&format!("--stale-after={}s", plan.stale_after.as_secs())]);
         println!(
             "{:>8} {:>8} {:>8} {:>9} {:>4} {:>7}",
             "time", "probes", "RSS KiB", "anon KiB", "fds", "threads"
@@ -171,11 +165,12 @@ impl Soak {
 
     fn event(&mut self) {
         self.cordoned = !self.cordoned;
+        let sim = &self.cluster.sim;
         if self.cordoned {
-            self.cluster.sim.cordon(NODE);
+            sim.cordon(NODE)
         } else {
-            self.cluster.sim.uncordon(NODE);
-        }
+            sim.uncordon(NODE)
+        };
     }
 
     /// Prints a line of the table, and forgets its probes.
@@ -209,7 +204,7 @@ impl Soak {
         // A late probe shows a busy machine, on which the agent is late, too.
         let lag = self.prober.probes().iter().map(|probe| probe.answered - probe.due).max();
         let within = BACK_WITHIN + lag.unwrap_or_default() * 4;
-        println!("{name}, {:.0} s: right again after {:.1} s", lasts.as_secs_f64(), took.as_secs_f64());
+        println!("{name}, {lasts:.0?}: right again after {took:.1?}");
         if took > within {
             self.complaints.push(format!("not right {took:?} after {name}, allowed {within:?}"));
         }
@@ -265,7 +260,6 @@ fn run(plan: &Plan, outages: &[Outage]) -> Soak {
 #[test]
 fn no_probe_fails_over_outages_and_the_right_answer_is_back_in_time() {
     let plan = Plan {
-        agent: programs::agent(),
         length: Duration::from_secs(12),
         stale_after: Duration::from_secs(3),
         lease_interval: Duration::from_secs(1),
@@ -281,7 +275,6 @@ fn no_probe_fails_over_outages_and_the_right_answer_is_back_in_time() {
 #[ignore = "takes an hour: make soak"]
 fn soak() {
     let plan = Plan {
-        agent: programs::agent(),
         length: *setting("SOAK", humantime::Duration::from(Duration::from_hours(1))),
         stale_after: Duration::from_secs(15),
         lease_interval: Duration::from_secs(10),

@@ -1,8 +1,8 @@
 //! The account that hack/haproxy-kubeconfig makes for nodegate-haproxy, judged by a real authorizer.
 
 use nodegate_testbed::kubectl::Kubectl;
-use nodegate_testbed::real_cluster::{RealCluster, ServerRoute};
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::programs::must_run;
+use nodegate_testbed::real_cluster::{RealCluster, ServerRoute, seen};
 use std::fs;
 use std::process::Command;
 
@@ -11,13 +11,8 @@ const NAMESPACES: [&str; 2] = ["shop", "web"];
 
 /// Runs the script as the cluster's administrator. Returns its output.
 fn script(cluster: &RealCluster, arguments: &[&str]) -> String {
-    let output = Command::new(SCRIPT)
-        .args(arguments)
-        .env("KUBECONFIG", cluster.kubectl.kubeconfig())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let mut script = Command::new(SCRIPT);
+    must_run(script.args(arguments).env("KUBECONFIG", cluster.kubectl.kubeconfig()))
 }
 
 /// Asserts what a kubeconfig's account may do.
@@ -66,5 +61,5 @@ fn the_scripts_account_may_read_what_it_names_and_nothing_else() {
         cluster.kubectl.must(&["delete", "namespace", namespace]);
     }
     assert!(!left.contains("nodegate-haproxy"), "{left}");
-    seen("account of hack/haproxy-kubeconfig", &format!("as documented; after --remove: {refused}"));
+    seen("account of hack/haproxy-kubeconfig", format!("as documented; after --remove: {refused}"));
 }

@@ -4,10 +4,10 @@
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::prober::{Probe, Prober, Saw};
-use nodegate_testbed::real_cluster::{Api, DEADLINE, REAL_NODE, RealCluster, ServerRoute, repository_file};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::prober::{Prober, Saw};
+use nodegate_testbed::real_cluster::{
+    Api, REAL_NODE, RealCluster, ServerRoute, repository_file, seen, until_so,
+};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,10 +15,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The ways to the API servers: HAProxy's frontends.
-const WAYS: [&str; 3] = [NODEGATE, PLAIN, READYZ];
-const NODEGATE: &str = "nodegate";
-const PLAIN: &str = "TCP check";
-const READYZ: &str = "httpchk /readyz";
+const WAYS: [&str; 3] = ["nodegate", "TCP check", "httpchk /readyz"];
+/// How many requests failed by each of them.
+type Lost = [usize; 3];
 /// The parts of the cluster with the API servers, and their addresses.
 const SERVERS: [(&str, &str); 2] = [("api-a", "10.10.0.1"), ("api-b", "10.10.0.2")];
 /// Each request is a process, a handshake and a read of etcd.
@@ -48,114 +47,86 @@ fn request(api: &Api, to: SocketAddr) -> Saw {
 /// The two API servers with an agent each, and the balancer with its clients in front of them.
 struct Site<'a> {
     cluster: &'a RealCluster,
-    agents: Vec<Option<Agent>>,
+    agents: [Agent; 2],
     balancer: Haproxy,
-    addresses: Vec<SocketAddr>,
-    clients: Vec<(&'static str, Prober)>,
+    /// The address of each way, and its clients.
+    ways: [(SocketAddr, Prober); 3],
 }
 
-/// How many requests failed by each way, of how many.
-struct Lost(Vec<(&'static str, usize, usize)>);
-
-impl Lost {
-    fn by(&self, way: &str) -> usize {
-        self.0.iter().find(|(name, ..)| *name == way).expect("a way of this name").1
-    }
-
-    fn summary(&self) -> String {
-        let summary = self.0.iter().map(|(way, failed, all)| format!("{way}: {failed} of {all} lost"));
-        summary.collect::<Vec<_>>().join("; ")
-    }
-
-    /// The promise: never worse than a check that asks no agent.
-    #[track_caller]
-    fn is_no_worse_than_a_plain_check(&self) {
-        let (ours, plain) = (self.by(NODEGATE), self.by(PLAIN));
-        assert!(ours <= plain + BY_CHANCE, "{ours} requests were lost, and {plain} by HAProxy's TCP check");
-    }
+/// The promise: never worse than a check that asks no agent.
+#[track_caller]
+fn assert_no_worse_than_a_plain_check([ours, plain, _]: Lost) {
+    assert!(ours <= plain + BY_CHANCE, "{ours} requests were lost, and {plain} by HAProxy's TCP check");
 }
 
 impl<'a> Site<'a> {
     fn start(cluster: &'a RealCluster) -> Self {
         cluster.grant_agents();
-        let addresses: Vec<SocketAddr> =
-            WAYS.iter().map(|_| (Ipv4Addr::LOCALHOST, ports::free()).into()).collect();
+        let addresses = WAYS.map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free())));
         let balancer = balance(cluster, &addresses);
-        let mut site = Self { cluster, agents: Vec::new(), balancer, addresses, clients: Vec::new() };
-        site.agents = (0..SERVERS.len()).map(|index| Some(site.agent(index, 6443))).collect();
-        for agent in site.agents.iter().flatten() {
+        let agents = [0, 1].map(|index| start_agent(cluster, index));
+        for agent in &agents {
             agent.wait_passes(CHECK);
         }
-        site.wait_arrivals();
-        for (way, address) in WAYS.into_iter().zip(&site.addresses) {
+        let ways = addresses.map(|address| {
+            let arrives = || matches!(request(&cluster.api, address), Saw::Answer(..));
+            until_so(arrives, || format!("nothing arrives at {address}"));
             let api = cluster.api.clone();
-            let prober = Prober::start(*address, move |to| request(&api, to), REQUESTS_A_SECOND, CLIENTS);
-            site.clients.push((way, prober));
-        }
-        site
-    }
-
-    /// Starts the agent of a server, where the documented configuration asks it.
-    fn agent(&self, index: usize, port: u16) -> Agent {
-        let (_, address) = SERVERS[index];
-        let route = [ServerRoute::A, ServerRoute::B][index];
-        let args = [
-            format!("--listen-address={address}"),
-            "--listen-port=25001".to_owned(),
-            format!("--check-settings=apiserver:url=https://{address}:{port}"),
-            "--background-checks=apiserver".to_owned(),
-        ];
-        self.cluster.agent(REAL_NODE, route, "nodegate", &args.each_ref().map(String::as_str))
+            (address, Prober::start(address, move |to| request(&api, to), REQUESTS_A_SECOND, CLIENTS))
+        });
+        Self { cluster, agents, balancer, ways }
     }
 
     /// Waits until requests arrive by every way, with each server behind it.
     fn wait_arrivals(&self) {
-        for (way, address) in WAYS.into_iter().zip(&self.addresses) {
-            let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..)).then_some(());
-            until_within(DEADLINE, arrives, || format!("nothing arrives by {way}"));
+        for (way, (address, _)) in WAYS.into_iter().zip(&self.ways) {
+            let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..));
+            until_so(arrives, || format!("nothing arrives by {way}"));
         }
         for backend in ["api_servers", "any_api_server", "plain", "readyz"] {
-            let all = || (self.balancer.up(backend) == SERVERS.len()).then_some(());
-            until_within(DEADLINE, all, || {
-                let stat = self.balancer.command(&format!("show stat {backend} -1 -1"));
-                format!("{backend}: not all servers are up: {}", stat.unwrap_or_default())
-            });
+            let stat = || self.balancer.command(&format!("show stat {backend} -1 -1")).unwrap_or_default();
+            let all = || self.balancer.up(backend) == SERVERS.len();
+            until_so(all, || format!("{backend}: not all servers are up: {}", stat()));
         }
     }
 
     /// Plays an event, lets requests go on for a while, and reports what was lost by each way.
-    fn play(&mut self, rule: &str, event: impl FnOnce(&mut Self)) -> Lost {
+    fn play(&self, rule: &str, event: impl FnOnce(&Self)) -> Lost {
         self.wait_arrivals();
         let began = Instant::now();
         event(self);
         sleep(AFTERWARDS);
-        let lost = self.lost_since(rule, began);
-        seen(rule, &lost.summary());
+        let (mut lost, mut summary) = ([0; 3], Vec::new());
+        for (index, (_, clients)) in self.ways.iter().enumerate() {
+            let (way, requests) = (WAYS[index], clients.answered_since(began));
+            for request in requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_))) {
+                lost[index] += 1;
+                eprintln!("{rule}, {way}, after {:.1?}: {}", request.answered - began, request.saw);
+            }
+            summary.push(format!("{way}: {} of {} lost", lost[index], requests.len()));
+        }
+        seen(rule, summary.join("; "));
         lost
     }
 
-    /// Counts the requests that were answered, or failed, since then.
-    fn lost_since(&self, rule: &str, since: Instant) -> Lost {
-        let lost = self.clients.iter().map(|(way, prober)| {
-            let requests = prober.answered_since(since);
-            let failed = requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_)));
-            failed.clone().take(3).for_each(|request| {
-                let after = request.answered.saturating_duration_since(since).as_secs_f64();
-                eprintln!("{rule}, {way}, after {after:.1} s: {}", Probe::result(request));
-            });
-            (*way, failed.count(), requests.len())
-        });
-        Lost(lost.collect())
-    }
-
     /// Starts every API server again, one after the other, each by SIGTERM.
-    fn restart_all(&mut self) {
+    fn restart_all(&self) {
         for (part, _) in SERVERS {
             self.cluster.node_script(&["end", part]);
             self.cluster.node_script(&["start", part]);
             self.wait_arrivals();
         }
     }
+}
+
+/// Starts the agent of a server, where the documented configuration asks it.
+fn start_agent(cluster: &RealCluster, index: usize) -> Agent {
+    let (_, address) = SERVERS[index];
+    let route = [ServerRoute::A, ServerRoute::B][index];
+    let listen = format!("--listen-address={address}");
+    let check = format!("--check-settings=apiserver:url=https://{address}:6443");
+    let args = [&*listen, "--listen-port=25001", &*check, "--background-checks=apiserver"];
+    cluster.agent(REAL_NODE, route, "nodegate", &args)
 }
 
 /// The flags of the API servers that start from now on; none when dropped.
@@ -217,21 +188,20 @@ fn rolling_restart_with_a_delay() {
     let cluster = RealCluster::take();
     let _flags = ServerFlags::set(&cluster, DELAY);
     let lost = Site::start(&cluster).play("rolling restart, shutdown delay 10 s", Site::restart_all);
-    assert_eq!(lost.by(NODEGATE), 0);
-    lost.is_no_worse_than_a_plain_check();
+    assert_eq!(lost[0], 0, "{lost:?}");
 }
 
 #[test]
 #[ignore = "make real-cluster-test"]
 fn killed() {
     let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
+    let site = Site::start(&cluster);
     let lost = site.play("one of two killed with SIGKILL, and started again", |site| {
         site.cluster.node_script(&["stop", "api-b"]);
         sleep(AFTERWARDS);
         site.cluster.node_script(&["start", "api-b"]);
     });
-    lost.is_no_worse_than_a_plain_check();
+    assert_no_worse_than_a_plain_check(lost);
 }
 
 /// The plain check never notices: half of its requests wait for an etcd that does not answer.
@@ -239,16 +209,16 @@ fn killed() {
 #[ignore = "make real-cluster-test"]
 fn cut_off_from_etcd() {
     let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
+    let site = Site::start(&cluster);
     let lost = site.play("one of two cut off from etcd for 30 s", |site| {
         let cut = site.cluster.cut("etcd-b");
-        site.agents[1].as_ref().unwrap().wait_fails_with(CHECK, "etcd");
+        site.agents[1].wait_fails_with(CHECK, "etcd");
         sleep(Duration::from_secs(30).saturating_sub(cut.since.elapsed()));
         // It does not say yes between two no's.
-        let check = site.agents[1].as_ref().unwrap().get("/health?check=apiserver");
+        let check = site.agents[1].get("/health?check=apiserver");
         assert_eq!(check.status, 503, "{}", check.body);
         cut.mend();
     });
-    lost.is_no_worse_than_a_plain_check();
-    assert!(lost.by(NODEGATE) < lost.by(PLAIN), "the plain check has noticed it, too?");
+    assert_no_worse_than_a_plain_check(lost);
+    assert!(lost[0] < lost[1], "the plain check has noticed it, too? {lost:?}");
 }

@@ -3,10 +3,8 @@
 use crate::isolated::WITHOUT_LEASES;
 use nodegate_testbed::Agent;
 use nodegate_testbed::prober::{Prober, health, trail};
-use nodegate_testbed::programs::system;
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, ServerRoute};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::programs::{must_run, system};
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, seen, until_so};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,10 +42,7 @@ fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let create = ["--namespace=nodegate", "create", "token", "no-leases"];
     let token = kubectl.must(&[&create[..], &bound].concat());
     let pki = cluster.directory().join("pki");
-    let issue =
-        system("bash").args(["-ec", ISSUE, "issue"]).arg(files).arg(&pki).arg(life.to_string()).output();
-    let issue = issue.unwrap();
-    assert!(issue.status.success(), "{}", String::from_utf8_lossy(&issue.stderr));
+    must_run(system("bash").args(["-ec", ISSUE, "issue"]).arg(files).arg(&pki).arg(life.to_string()));
     for part in ["crt", "key"] {
         fs::rename(files.join(format!("new.{part}")), files.join(format!("client.{part}"))).unwrap();
     }
@@ -104,14 +99,13 @@ fn credentials_of_each_kind_are_replaced_when_the_old_ones_are_refused() {
     write(&cluster, "old", LIFE);
     let agents = KINDS.map(|kind| start(&cluster, kind));
     for agent in &agents {
-        agent.until_ready();
+        agent.wait_ready();
     }
     let probers = agents.each_ref().map(|agent| Prober::start(agent.address(), health, 20, 1));
     write(&cluster, "new", 24 * 3600);
     cluster.kubectl.must(&["--namespace=nodegate", "delete", "secret", "old"]);
     for (kind, agent) in KINDS.into_iter().zip(&agents).filter(|(kind, _)| FIXED.contains(kind)) {
-        let moved = || logged_at(&agent.log_text(), MOVED);
-        until_within(DEADLINE, moved, || format!("{kind}: {}", agent.log_text()));
+        until_so(|| agent.logged(MOVED) > 0, || format!("{kind}: {}", agent.log_text()));
     }
     let sent = |agent: &Agent| agent.metric_sum("nodegate_api_requests_total");
     let (after, before) = (Instant::now(), agents.each_ref().map(sent));
@@ -126,15 +120,12 @@ fn credentials_of_each_kind_are_replaced_when_the_old_ones_are_refused() {
         let refused = agent.metric(r#"nodegate_api_requests_total{verb="get",code="401"}"#);
         assert!(refused.unwrap_or_default() <= 2.0, "{kind}: {log}");
         let minute = sent(agent) - before[index];
-        let what = back
-            .map_or("never refused".to_owned(), |back| format!("moved {:.0} ms after the 401", back * 1e3));
-        let all = sent(agent);
+        let moved = |back: f64| format!("moved {:.0} ms after the 401", back * 1e3);
+        let what = back.map_or("never refused".to_owned(), moved);
+        let (all, time) = (sent(agent), after.elapsed());
         seen(
             &format!("rotation: {kind}"),
-            &format!(
-                "{what}; never stale; {all} requests in all, {minute} in {:.0} s afterwards",
-                after.elapsed().as_secs_f64()
-            ),
+            format!("{what}; never stale; {all} requests in all, {minute} in {time:.0?} afterwards"),
         );
     }
     fs::remove_dir_all(SERVICE_ACCOUNT).unwrap();

@@ -1,11 +1,11 @@
 //! The image in pods: installed by the manifests and by the chart, and replaced under probes.
 
+use nodegate_testbed::http;
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::prober::{self, Prober};
-use nodegate_testbed::programs::{fetched, system};
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, repository_file};
+use nodegate_testbed::programs::{fetched, must_run, system, try_run};
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, repository_file, seen, until_so};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -59,20 +59,16 @@ fn rollouts_cost_no_probe() {
         let before = pods(&cluster.kubectl);
         cluster.kubectl.must(&[NAMESPACE, "rollout", "restart", "daemonset/nodegate"]);
         cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
-        let old_is_gone = || pods(&cluster.kubectl).is_disjoint(&before).then_some(());
-        until_within(DEADLINE, old_is_gone, || cluster.pods());
+        until_so(|| pods(&cluster.kubectl).is_disjoint(&before), || cluster.pods());
     }
     let took = began.elapsed();
     prober.wait(100);
     prober.stop();
-    only_ready(&prober, &format!("{ROLLOUTS} rollouts in {:.0} s", took.as_secs_f64()));
+    only_ready(&prober, &format!("{ROLLOUTS} rollouts in {took:.0?}"));
     // The new agent saw the node before its first answer: the cordon shows.
     cluster.kubectl.must(&["cordon", REAL_NODE]);
-    until_within(
-        DEADLINE,
-        || nodegate_testbed::http::get(installed.address, "/health").ok().filter(|reply| reply.status == 503),
-        || cluster.pods(),
-    );
+    let health = || http::get(installed.address, "/health");
+    until_so(|| health().is_ok_and(|reply| reply.status == 503), || cluster.pods());
 }
 
 fn only_ready(prober: &Prober, what: &str) {
@@ -81,7 +77,7 @@ fn only_ready(prober: &Prober, what: &str) {
     let slowest = prober.probes().iter().map(|probe| probe.answered - probe.sent).max().unwrap_or_default();
     assert!(failed.is_empty(), "{what}: {} probes failed: {counts:?}", failed.len());
     assert_eq!(counts.keys().collect::<Vec<_>>(), ["200 fresh"], "{what}: {counts:?}");
-    seen(what, &format!("{} probes, 0 failed, slowest {} ms", counts["200 fresh"], slowest.as_millis()));
+    seen(what, format!("{} probes, 0 failed, slowest {slowest:.0?}", counts["200 fresh"]));
 }
 
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
@@ -95,15 +91,10 @@ pub(crate) fn helms() -> [String; 2] {
 pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> String {
     let mut command = system(program);
     command.args(args).env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
-    for (name, directory) in
-        [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
-    {
-        command.env(name, cluster.files.path().join(directory));
+    for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        command.env(name, cluster.files.path().join(name));
     }
-    let output = command.output().expect("helm is needed: hack/install helm");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "helm {args:?}: {said}\n{}", cluster.pods());
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    try_run(&mut command).unwrap_or_else(|error| panic!("helm {args:?}: {error}\n{}", cluster.pods()))
 }
 
 /// Shows an upgrade to a package with another digest. The digest is a default of the package, and Helm's
@@ -111,8 +102,7 @@ pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> Strin
 fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     let (next, digest) =
         (cluster.files.path().join("nodegate"), "sha256:".to_owned() + &"0123456789abcdef".repeat(4));
-    let copied = system("cp").args(["--recursive", "--dereference", CHART]).arg(&next).status();
-    assert!(copied.unwrap().success());
+    must_run(system("cp").args(["--recursive", "--dereference", CHART]).arg(&next));
     let values = next.join("values.yaml");
     let text = std::fs::read_to_string(&values).unwrap();
     std::fs::write(&values, text.replacen("digest: \"\"", &format!("digest: \"{digest}\""), 1)).unwrap();
@@ -144,7 +134,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.wait(100);
     let before = pods(&cluster.kubectl);
     helm(&cluster, "helm", &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
-    until_within(DEADLINE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
+    until_so(|| pods(&cluster.kubectl).is_disjoint(&before), || cluster.pods());
     upgrade_takes_the_new_image_and_keeps_the_values(&cluster);
     helm(&cluster, "helm", &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     for program in helms() {
@@ -156,7 +146,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.stop();
     only_ready(&prober, &format!("helm upgrade, rollback and {} tests", 2 * HELM_TESTS));
     helm(&cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    until_within(DEADLINE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
+    until_so(|| pods(&cluster.kubectl).is_empty(), || cluster.pods());
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
     until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());
     for kind in ["clusterroles", "clusterrolebindings"] {

@@ -3,9 +3,7 @@
 
 use crate::daemonset::{CHART, NAMESPACE, TIMEOUT, helm};
 use nodegate_testbed::http;
-use nodegate_testbed::real_cluster::{DEADLINE, RealCluster};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{RealCluster, seen, until_so};
 
 const VALUES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/values");
 
@@ -33,7 +31,7 @@ fn install(cluster: &RealCluster, file: &str, more: &[&str]) {
 fn uninstall(cluster: &RealCluster) {
     helm(cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     let pods = || cluster.kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
-    until_within(DEADLINE, || pods().is_empty().then_some(()), || cluster.pods());
+    until_so(|| pods().is_empty(), || cluster.pods());
 }
 
 fn enforce(cluster: &RealCluster, level: &str) {
@@ -47,8 +45,8 @@ fn is_refused(cluster: &RealCluster, level: &str) {
     install(cluster, "local-image", &[]);
     let verdict = format!(r#"violates PodSecurity "{level}:latest": host namespaces (hostNetwork=true)"#);
     let events = [NAMESPACE, "get", "events", "--field-selector=reason=FailedCreate", "--output=yaml"];
-    let refused = || cluster.kubectl.must(&events).replace("\\\"", "\"").contains(&verdict).then_some(());
-    until_within(DEADLINE, refused, || cluster.kubectl.must(&events));
+    let refused = || cluster.kubectl.must(&events).replace("\\\"", "\"").contains(&verdict);
+    until_so(refused, || cluster.kubectl.must(&events));
     uninstall(cluster);
     seen(&format!("Pod Security, {level}"), "no pod: host namespaces (hostNetwork=true)");
 }
@@ -66,11 +64,12 @@ fn a_release_with_each_file_of_values_answers() {
         install(&cluster, file, &["--wait"]);
         let address = cluster.wait_pod_agent();
         let path = format!("/health?check={checks}");
-        let passes = || http::get(address, &path).ok().filter(|reply| reply.status == 200).map(drop);
-        until_within(DEADLINE, passes, || {
-            format!("{file}: {:?}\n{}", http::get(address, &path), cluster.pods())
-        });
-        seen(file, &format!("installed from the node's own image; {checks}: pass"));
+        let answer = || http::get(address, &path);
+        until_so(
+            || answer().is_ok_and(|reply| reply.status == 200),
+            || format!("{file}: {:?}\n{}", answer(), cluster.pods()),
+        );
+        seen(file, format!("installed from the node's own image; {checks}: pass"));
         uninstall(&cluster);
     }
     cluster.remove_agents();

@@ -2,13 +2,13 @@
 //! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
 
 use crate::site::{Requests, Site, Way, drain};
-use nodegate_testbed::prober::{Prober, health};
+use nodegate_testbed::prober::{Prober, health, median_and_longest};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, MERGE, Member, REAL_NODE, REAL_NODE_IP, RealCluster, STRATEGIC, ServerRoute, repository_file,
+    DEADLINE, MERGE, Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, is_ending, repository_file,
+    seen, until_so,
 };
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
 use nodegate_testbed::{Agent, http, programs};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,14 +16,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const DRAINS: u32 = 20;
 /// Without the gate, for comparison.
 const UNHELD_DRAINS: u32 = 3;
 /// The pod has no hook: the gate alone protects it.
 const WAYS: [Way; 1] = [Way::Plain];
-const REVIEWS: u16 = 25_005;
 const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
 
@@ -39,24 +38,13 @@ impl<'a> Gate<'a> {
         let manifests = repository_file("manifests/eviction-gate.yaml");
         let objects = manifests.split("\n---\n").filter(|object| !object.contains("\nkind: Deployment\n"));
         let manifests = objects.collect::<Vec<_>>().join("\n---\n");
-        cluster.apply(&format!(
-            "{manifests}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: gate, namespace: nodegate, labels: {{kubernetes.io/service-name: {NAME}}}}}
-addressType: IPv4
-endpoints: [{{addresses: [{REAL_NODE_IP}]}}]
-ports: [{{name: https, port: {REVIEWS}}}]
-"
-        ));
+        cluster.apply(&format!("{manifests}\n---\n{}", include_str!("objects/gate-slice.yaml")));
         let mut command = Command::new(programs::eviction_gate());
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
-        let program = Program::start_into(&mut command, &cluster.files.path().join("gate.log"));
-        let asked = || metrics().contains("nodegate_gate_self_check_passed 1").then_some(());
-        until_within(DEADLINE, asked, || {
-            fs::read_to_string(cluster.files.path().join("gate.log")).unwrap_or_default()
-        });
+        let log = cluster.files.path().join("gate.log");
+        let program = Program::start_into(&mut command, &log);
+        let asked = || metrics().contains("nodegate_gate_self_check_passed 1");
+        until_so(asked, || fs::read_to_string(log).unwrap_or_default());
         Self { cluster, manifests, _program: program }
     }
 }
@@ -119,9 +107,7 @@ fn watch(site: &Site<'_>) -> [Instant; 3] {
         let state = drain(site.agent);
         let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
         for (time, is_so) in times.iter_mut().zip([is_out, state["acknowledged"] == true, is_evicted]) {
-            if time.is_none() && is_so {
-                *time = Some(Instant::now());
-            }
+            *time = time.or(is_so.then(Instant::now));
         }
         let [cordoned, acknowledged, evicted] = times;
         Some([cordoned?, acknowledged?, evicted?])
@@ -129,16 +115,9 @@ fn watch(site: &Site<'_>) -> [Instant; 3] {
     until_within(DEADLINE, step, || drain(site.agent).to_string())
 }
 
-fn median_and_longest(drains: &[Drained], of: impl Fn(&Drained) -> Duration) -> String {
-    let mut took: Vec<_> = drains.iter().map(|drained| of(drained).as_secs_f64()).collect();
-    took.sort_by(f64::total_cmp);
-    format!("median {:.1} s, longest {:.1} s", took[took.len() / 2], took[took.len() - 1])
-}
-
 fn total(drains: &[Drained]) -> (u32, u32) {
-    drains
-        .iter()
-        .fold((0, 0), |(all, lost), Drained { requests, .. }| (all + requests.all, lost + requests.lost))
+    let requests = || drains.iter().map(|drained| drained.requests);
+    (requests().map(|of| of.all).sum(), requests().map(|of| of.lost).sum())
 }
 
 /// With the gate no request is lost; without it requests are, so they would have shown.
@@ -162,17 +141,17 @@ fn plain_kubectl_drain_loses_no_request() {
     let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
 
     let ((requests, lost), (unheld_requests, unheld_lost)) = (total(&held), total(&unheld));
+    let of = |times: &dyn Fn(&Drained) -> [Instant; 2]| {
+        median_and_longest(held.iter().map(times).map(|[from, to]| to.saturating_duration_since(from)))
+    };
+    let acknowledged = of(&|drained| [drained.cordoned, drained.acknowledged]);
+    let evicted = of(&|drained| [drained.acknowledged, drained.evicted]);
+    let lost_of = format!("{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost");
+    let unheld_of = format!("{UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost");
     seen(
         "plain kubectl drain",
-        &format!(
-            "{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost; cordon to acknowledged {}; acknowledged to \
-             eviction {}; {UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost",
-            median_and_longest(&held, |drained| drained
-                .acknowledged
-                .saturating_duration_since(drained.cordoned)),
-            median_and_longest(&held, |drained| drained
-                .evicted
-                .saturating_duration_since(drained.acknowledged)),
+        format!(
+            "{lost_of}; median and longest to acknowledged {acknowledged}, then to eviction {evicted}; {unheld_of}"
         ),
     );
     assert!(held.iter().all(Drained::is_acknowledged_first), "evicted before the balancers had acknowledged");
@@ -208,7 +187,7 @@ impl FullNode {
         command.env("NODEGATE_LISTEN_ADDRESS", &address);
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate"));
         let agent = Agent::launch(command);
-        agent.until_ready();
+        agent.wait_ready();
         let balancer = Prober::start(agent.address(), health, 1, 1);
         let pods: Vec<_> = (0..PODS).map(|pod| format!("{name}-{pod}")).collect();
         let create = pods.iter().map(|pod| {
@@ -289,8 +268,8 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: full}\n");
     let nodes: Vec<_> = (1..=FULL_NODES).map(|number| FullNode::start(&cluster, number)).collect();
     for node in &nodes {
-        let knows = || (drain(node.agent.address())["acknowledged_ready"] == true).then_some(());
-        until_within(DEADLINE, knows, || drain(node.agent.address()).to_string());
+        let drain = || drain(node.agent.address());
+        until_so(|| drain()["acknowledged_ready"] == true, || drain().to_string());
     }
     let flood = |node: &FullNode| {
         let mut denied = 0;
@@ -318,7 +297,7 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
         });
         let drains: Vec<_> = drains.collect();
         for node in &nodes {
-            node.agent.until_reason("Unschedulable");
+            node.agent.wait_reason("Unschedulable");
         }
         let floods: Vec<_> = nodes.iter().map(|node| scope.spawn(|| flood(node))).collect();
         let denied = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
@@ -332,10 +311,8 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     assert_eq!(left["items"].as_array().map(Vec::len), Some(0), "the drains end");
     cluster.kubectl.must(&["delete", "namespace", "full"]);
     assert!(denied >= 1_600, "{denied} evictions");
-    seen(
-        "five drainers",
-        &format!("{denied} evictions beside them, 0 before the acknowledgement; all drained after {took:?}"),
-    );
+    let what = format!("{denied} evictions beside them, 0 before the acknowledgement");
+    seen("five drainers", format!("{what}; all drained after {took:.1?}"));
 }
 
 /// The gate's own pods, Running and not Ready, on a node that is drained: their budget lets them go, and would not without
@@ -350,21 +327,7 @@ fn the_budget_lets_pods_go_that_are_not_ready() {
         manifests.split("\n---\n").find(|object| object.contains("kind: PodDisruptionBudget")).unwrap();
     cluster.apply(budget);
     let node = cluster.member("gate-node");
-    let labels = format!("{{app.kubernetes.io/name: {NAME}, app.kubernetes.io/component: eviction-gate}}");
-    cluster.apply(&format!(
-        "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: {NAME}, namespace: nodegate}}
-spec:
-  replicas: 2
-  selector: {{matchLabels: {labels}}}
-  template:
-    metadata: {{labels: {labels}}}
-    spec: {{nodeName: {}, containers: [{{name: gate, image: none}}]}}
-",
-        node.name()
-    ));
+    cluster.apply(include_str!("objects/unhealthy-gate.yaml"));
     let pods_path = "/api/v1/namespaces/nodegate/pods";
     let budget_path = format!("/apis/policy/v1/namespaces/nodegate/poddisruptionbudgets/{NAME}");
     let mut answers = Vec::new();
@@ -374,8 +337,7 @@ spec:
         let two_pods = || {
             let pods =
                 cluster.api.get(&format!("{pods_path}?fieldSelector=spec.nodeName={}", node.name())).ok()?;
-            let pods =
-                pods["items"].as_array()?.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+            let pods = pods["items"].as_array()?.iter().filter(|pod| !is_ending(pod));
             let names: Vec<_> =
                 pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
             (names.len() == 2).then_some(names)
@@ -387,20 +349,16 @@ spec:
             cluster.api.patch(&format!("{pods_path}/{pod}/status"), STRATEGIC, &status).unwrap();
         }
         let seen_by_controller = || {
-            let budget = cluster.api.get(&budget_path).ok()?;
-            let status = &budget["status"];
-            (status["expectedPods"] == 2
-                && status["currentHealthy"] == 0
-                && status["observedGeneration"] == budget["metadata"]["generation"])
-                .then_some(())
+            let budget = cluster.api.get(&budget_path).unwrap_or_default();
+            let (status, generation) = (&budget["status"], &budget["metadata"]["generation"]);
+            let counts = [&status["expectedPods"], &status["currentHealthy"], &status["observedGeneration"]];
+            counts == [&json!(2), &json!(0), generation]
         };
-        until_within(DEADLINE, seen_by_controller, || "the budget's status".to_owned());
+        until_so(seen_by_controller, || "the budget's status".to_owned());
         answers.push(send_all(&cluster, "POST", pods.iter().map(|pod| eviction("nodegate", pod))));
     }
     cluster.kubectl.must(&["--namespace=nodegate", "delete", "deployment,poddisruptionbudget", NAME]);
     assert_eq!(answers, [[201, 201], [429, 429]]);
-    seen(
-        "the gate's own budget",
-        "two of two pods that are not ready are evicted; 0 of 2 without its policy",
-    );
+    let what = "two of two pods that are not ready are evicted; 0 of 2 without its policy";
+    seen("the gate's own budget", what);
 }

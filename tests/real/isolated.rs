@@ -1,8 +1,7 @@
 //! An API server that is cut off from etcd, while another one writes.
 
-use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, wait_watches};
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, seen, wait_watches};
+use nodegate_testbed::{Agent, ProbeReply};
 use std::time::{Duration, Instant};
 
 /// The default of `--stale-after`, and a second.
@@ -11,17 +10,7 @@ const BOUND: Duration = Duration::from_secs(16);
 const ROUNDS: usize = 2;
 
 /// An account that may not read Leases.
-pub(crate) const WITHOUT_LEASES: &str = "
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: no-leases, namespace: nodegate}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: nodegate-no-leases}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nodegate}
-subjects: [{kind: ServiceAccount, name: no-leases, namespace: nodegate}]
-";
+pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
 /// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
 /// and sends bookmarks. Without a Lease, only the agent's own consistency checks detect it. Behind the Service,
@@ -47,28 +36,24 @@ fn an_api_server_cut_off_from_etcd_is_not_believed() {
 
 fn isolate(cluster: &RealCluster, agent: &Agent, rule: &str) {
     for _ in 0..ROUNDS {
-        agent.until_ready();
+        agent.wait_ready();
         let cut = cluster.cut("etcd-b");
         cluster.kubectl.must(&["cordon", REAL_NODE]);
         let cordoned = Instant::now();
-        let noticed = agent.until("a 503 or a stale answer", |reply| reply.status == 503 || reply.is_stale());
-        noticed.assert_within(cordoned, BOUND, agent);
+        let is_noticed = |reply: &ProbeReply| reply.status == 503 || reply.is_stale();
+        let noticed = agent.wait_within(BOUND, "/health", "a 503 or a stale answer", is_noticed);
+        let after = cordoned.elapsed();
         // A client that reads from the cache, as most do, sees no change.
         let cached = cluster.api.get_from_b(&format!("/api/v1/nodes/{REAL_NODE}?resourceVersion=0")).unwrap();
         assert_ne!(cached["spec"]["unschedulable"], true, "API server B has heard of the cordon: {cached}");
 
         let mended = cut.mend();
-        let out = agent.until_reason("Unschedulable");
+        agent.wait_reason("Unschedulable");
+        let out = mended.elapsed();
         cluster.kubectl.must(&["uncordon", REAL_NODE]);
-        let what = if noticed.reply.is_stale() { "stale" } else { "503 Unschedulable" };
-        seen(
-            rule,
-            &format!(
-                "{what} {} after the cordon; cable mended, 503 Unschedulable after {}",
-                noticed.after(cordoned),
-                out.after(mended)
-            ),
-        );
+        let what = if noticed.is_stale() { "stale" } else { "503 Unschedulable" };
+        let what = format!("{what} {after:.1?} after the cordon");
+        seen(rule, format!("{what}; cable mended, 503 Unschedulable after {out:.1?}"));
     }
-    agent.until_ready();
+    agent.wait_ready();
 }

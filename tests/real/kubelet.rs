@@ -1,21 +1,18 @@
 //! Faults of a node's kubelet, with the reactions of the node controller and the agent.
 
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, ServerRoute};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, ServerRoute, seen, until_so};
 use nodegate_testbed::{Agent, ProbeReply};
 use std::time::{Duration, Instant};
 
-/// Waits longer than `Agent::until` does: the node controller takes a kubelet for lost after 40 to 50 s.
+/// Waits longer than `Agent::wait_for` does: the node controller takes a kubelet for lost after 40 to 50 s.
 fn until(agent: &Agent, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-    let attempt = || Some(agent.health()).filter(|reply| wanted(reply));
-    until_within(DEADLINE, attempt, || agent.all_it_says(what))
+    agent.wait_within(DEADLINE, "/health", what, wanted)
 }
 
 fn agent(cluster: &RealCluster, args: &[&str]) -> Agent {
     cluster.grant_agents();
     let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", args);
-    agent.until_ready();
+    agent.wait_ready();
     agent
 }
 
@@ -46,38 +43,18 @@ fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
     let condition = cluster.ready_condition(REAL_NODE);
     assert_eq!(condition, Some(("Unknown".to_owned(), "NodeStatusUnknown".to_owned())), "{}", kept.body);
     assert!(!kept.is_stale(), "{}", kept.body);
-    agent.until_so("nodegate_unconfirmed 1", |agent| agent.metric("nodegate_unconfirmed") == Some(1.0));
+    until_so(|| agent.metric("nodegate_unconfirmed") == Some(1.0), || agent.all_it_says("the metric"));
     // An operator's cordon still counts.
     cluster.kubectl.must(&["cordon", REAL_NODE]);
-    agent.until_reason("Unschedulable");
+    agent.wait_reason("Unschedulable");
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    agent.until_ready();
+    agent.wait_ready();
 
     let mended = cut.mend();
-    let back = agent.until("a confirmed answer", |reply| reply.status == 200 && !is_unconfirmed(reply));
-    seen(
-        "kubelet cut off",
-        &format!(
-            "Ready=Unknown after {:.0} s, 200 unconfirmed; cordoned meanwhile 503; mended, confirmed after {}",
-            unknown.as_secs_f64(),
-            back.after(mended)
-        ),
-    );
+    agent.wait_for("a confirmed answer", |reply| reply.status == 200 && !is_unconfirmed(reply));
+    let unknown = format!("Ready=Unknown after {unknown:.0?}, 200 unconfirmed; cordoned meanwhile 503");
+    seen("kubelet cut off", format!("{unknown}; mended, confirmed after {:.1?}", mended.elapsed()));
 }
-
-/// The right to read a kubelet's health, which the chart grants with `rbac.kubeletHealthz`.
-const KUBELET_HEALTHZ: &str = r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: kubelet-healthz}
-rules: [{apiGroups: [""], resources: [nodes/healthz], verbs: [get]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: kubelet-healthz}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: kubelet-healthz}
-subjects: [{kind: ServiceAccount, name: nodegate, namespace: nodegate}]
-"#;
 
 /// Shows the kubelet's authenticated port. Only a real kubelet asks the API server about a token and its rights,
 /// and signs its own certificate.
@@ -94,23 +71,18 @@ fn the_authenticated_port_needs_the_right_to_nodes_healthz_and_a_trusted_certifi
     trusting.wait_fails("kubelet", "HTTP 403: the agent lacks the right get on nodes/healthz");
     let distrusting = check(",ca=/none");
     distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
-    cluster.apply(KUBELET_HEALTHZ);
+    cluster.apply(include_str!("objects/kubelet-healthz.yaml"));
     let granted = Instant::now();
     // The kubelet remembers for 30 s that the right was missing.
-    let passes = || Some(trusting.get("/health?check=kubelet")).filter(|reply| reply.status == 200);
-    until_within(DEADLINE, passes, || trusting.all_it_says("the kubelet's answer"));
+    let passes = |reply: &ProbeReply| reply.status == 200;
+    trusting.wait_within(DEADLINE, "/health?check=kubelet", "the kubelet's answer", passes);
     let passed = granted.elapsed();
     distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
     for kind in ["clusterrole", "clusterrolebinding"] {
         cluster.kubectl.must(&["delete", kind, "kubelet-healthz"]);
     }
-    seen(
-        "kubelet's port 10250",
-        &format!(
-            "403 without nodes/healthz; granted, 200 after {:.0} s; never without its CA",
-            passed.as_secs_f64()
-        ),
-    );
+    let what = format!("403 without nodes/healthz; granted, 200 after {passed:.0?}; never without its CA");
+    seen("kubelet's port 10250", what);
 }
 
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
@@ -127,22 +99,16 @@ fn a_dead_kubelet_takes_the_node_out() {
     cluster.node_script(&["stop", "kubelet"]);
     let stopped = Instant::now();
     cluster.wait_node("Unknown", REAL_NODE);
-    let unknown = Instant::now();
-    let out = agent.until("503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
-    out.assert_within(unknown, DEAD, &agent);
+    let unknown = stopped.elapsed();
+    let is_out = |reply: &ProbeReply| is_down(reply, "NodeStatusUnknown");
+    agent.wait_within(DEAD, "/health", "503 NodeStatusUnknown", is_out);
+    let out = stopped.elapsed().saturating_sub(unknown);
     cluster.node_script(&["start", "kubelet"]);
     cluster.wait_node("True", REAL_NODE);
     let ready = Instant::now();
-    let back = agent.until_ready();
-    seen(
-        "kubelet dead",
-        &format!(
-            "Ready=Unknown after {:.0} s, 503 NodeStatusUnknown {} later; started again and Ready, 200 after {}",
-            (unknown - stopped).as_secs_f64(),
-            out.after(unknown),
-            back.after(ready)
-        ),
-    );
+    agent.wait_ready();
+    let dead = format!("Ready=Unknown after {unknown:.0?}, 503 NodeStatusUnknown {out:.1?} later");
+    seen("kubelet dead", format!("{dead}; started again and Ready, 200 after {:.1?}", ready.elapsed()));
 }
 
 /// Shows a kubelet that has lost its container runtime. It sets Ready=False itself, with a text that only a
@@ -160,13 +126,8 @@ fn a_kubelet_without_a_container_runtime_takes_the_node_out() {
     assert_eq!(agent.get("/health?check=container_runtime").status, 503);
     cluster.node_script(&["start", "containerd"]);
     let started = Instant::now();
-    let back = agent.until_ready();
-    seen(
-        "container runtime gone",
-        &format!(
-            "503 KubeletNotReady after {:.0} s; started again, 200 after {}",
-            out.as_secs_f64(),
-            back.after(started)
-        ),
-    );
+    agent.wait_ready();
+    let what =
+        format!("503 KubeletNotReady after {out:.0?}; started again, 200 after {:.1?}", started.elapsed());
+    seen("container runtime gone", what);
 }

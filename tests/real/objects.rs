@@ -5,9 +5,7 @@ use crate::program;
 use crate::values;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs;
-use nodegate_testbed::real_cluster::{DEADLINE, RealCluster, ServerRoute, repository_file};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{RealCluster, ServerRoute, repository_file, seen, until_so};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,9 +32,7 @@ fn rendered(file: &str) -> Result<String, String> {
     let render = |helm: &String| {
         let mut command = programs::system(helm);
         command.args(["template", "nodegate", CHART, NAMESPACE, "--skip-tests", "--values", file]);
-        let output = command.env("KUBECONFIG", "/nonexistent").output().unwrap();
-        let said = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+        programs::try_run(command.env("KUBECONFIG", "/nonexistent"))
     };
     let [four, three] = helms().each_ref().map(render);
     assert_eq!(four.is_ok(), three.is_ok(), "{four:?} {three:?}");
@@ -91,7 +87,7 @@ fn the_api_server_accepts_every_manifest_and_each_set_of_values() {
         objects += cluster.kubectl.must(&[&DRY_RUN[..], &["--filename", file]].concat()).lines().count();
     }
     cluster.kubectl.must(&[&DRY_RUN[..], &["--kustomize", &format!("{ROOT}/manifests")]].concat());
-    seen("strict validation", &format!("{} files, {objects} objects", files.len()));
+    seen("strict validation", format!("{} files, {objects} objects", files.len()));
 
     let (mut taken, mut refused, mut faults) = (0, 0, Vec::new());
     let path = |name: &str| cluster.files.path().join(name).to_str().unwrap().to_owned();
@@ -101,9 +97,8 @@ fn the_api_server_accepts_every_manifest_and_each_set_of_values() {
         let fault = match rendered(&path("values.json")) {
             Err(said) => {
                 refused += 1;
-                let is_sentence = said.contains("- at '/")
-                    || said.contains("- at ''")
-                    || said.contains("execution error at (");
+                let sentences = ["- at '/", "- at ''", "execution error at ("];
+                let is_sentence = sentences.iter().any(|part| said.contains(part));
                 (!is_sentence).then(|| format!("refused without a sentence: {said}"))
             }
             Ok(_) if wrong.is_some() => Some("taken".to_owned()),
@@ -123,10 +118,8 @@ fn the_api_server_accepts_every_manifest_and_each_set_of_values() {
     }
     cluster.remove_agents();
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n\n"));
-    let what = format!(
-        "{taken} rendered, applied and started, {refused} refused with a sentence, alike by both Helms"
-    );
-    seen(&format!("{SETS} sets of values"), &what);
+    let what = format!("{taken} rendered, applied and started, {refused} refused with a sentence");
+    seen(&format!("{SETS} sets of values"), format!("{what}, alike by both Helms"));
 }
 
 /// Waits until the gate's own program has written its CA into the webhook configuration of the release.
@@ -135,11 +128,7 @@ fn fill_webhook(cluster: &RealCluster) {
     command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate-eviction-gate"));
     let log = cluster.files.path().join("gate.log");
     let _gate = Program::start_into(&mut command, &log);
-    until_within(
-        DEADLINE,
-        || (!ca_bundle(cluster).is_empty()).then_some(()),
-        || fs::read_to_string(&log).unwrap(),
-    );
+    until_so(|| !ca_bundle(cluster).is_empty(), || fs::read_to_string(&log).unwrap());
 }
 
 fn ca_bundle(cluster: &RealCluster) -> String {

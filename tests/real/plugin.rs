@@ -3,26 +3,9 @@
 use crate::daemonset::Installed;
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::programs;
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, seen, until_so};
 use std::process::Command;
 use std::time::Instant;
-
-/// Two pods that need a node.
-const WORKLOAD: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: workload, namespace: default}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: workload}}
-  template:
-    metadata: {labels: {app: workload}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: pause, image: \"real-cluster/pause:1\"}]
-";
 
 struct Said {
     code: Option<i32>,
@@ -50,8 +33,8 @@ fn running(cluster: &RealCluster) -> Vec<String> {
 fn the_plugin_drains_and_uncordons_a_real_node() {
     let cluster = RealCluster::take();
     let installed = Installed::by_manifests(&cluster);
-    cluster.apply(WORKLOAD);
-    until_within(DEADLINE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
+    cluster.apply(include_str!("objects/workload.yaml"));
+    until_so(|| running(&cluster).len() == 2, || cluster.pods());
     let balancer = Prober::start(installed.address, prober::health, 5, 1);
 
     let fleet = |via: &str| {
@@ -62,8 +45,8 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     fleet("--via=node");
     fleet("--via=proxy");
     // The agent listens for a minute and a half before it knows its probers.
-    let known = || nodegate(&cluster, &[]).text.contains(" 1/1 ").then_some(());
-    until_within(DEADLINE, known, || nodegate(&cluster, &["--output=wide"]).text);
+    let known = || nodegate(&cluster, &[]).text.contains(" 1/1 ");
+    until_so(known, || nodegate(&cluster, &["--output=wide"]).text);
 
     let began = Instant::now();
     let drained = nodegate(&cluster, &["drain", REAL_NODE]);
@@ -79,13 +62,8 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
 
     let back = nodegate(&cluster, &["uncordon", REAL_NODE]);
     assert_eq!(back.code, Some(0), "{}", back.text);
-    until_within(DEADLINE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
+    until_so(|| running(&cluster).len() == 2, || cluster.pods());
     cluster.kubectl.must(&["delete", "deployment", "workload"]);
-    seen(
-        "kubectl nodegate",
-        &format!(
-            "fleet by node and by proxy; drained in {:.1} s, evicted after the balancer had acknowledged; back",
-            took.as_secs_f64()
-        ),
-    );
+    let what = format!("fleet by node and by proxy; drained in {took:.1?}");
+    seen("kubectl nodegate", format!("{what}, evicted after the balancer had acknowledged; back"));
 }

@@ -5,9 +5,7 @@ use nodegate_testbed::http;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::{Program, StoppedProcess};
 use nodegate_testbed::programs::{nodegate_haproxy, run};
-use nodegate_testbed::real_cluster::{DEADLINE, MERGE, REAL_NODE, REAL_NODE_IP, RealCluster};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{DEADLINE, MERGE, REAL_NODE, REAL_NODE_IP, RealCluster, seen, until_so};
 use serde_json::{Value, json};
 use std::env;
 use std::fs;
@@ -63,11 +61,7 @@ impl Balancer {
         program.arg("--config").arg(&config).arg("--master-socket").arg(&master);
         program.args(["--check=tcp", "--bind", ADDRESS, "--publish-status", ADDRESS]);
         let program = Program::start_into(&mut program, &files.join("nodegate-haproxy.log"));
-        until_within(
-            DEADLINE,
-            || config.exists().then_some(()),
-            || read(&files.join("nodegate-haproxy.log")),
-        );
+        until_so(|| config.exists(), || read(&files.join("nodegate-haproxy.log")));
         let mut haproxy = namespace.command("haproxy");
         haproxy.arg("-W").arg("-S").arg(&master).arg("-f").arg(&config);
         let haproxy = Program::start_into(&mut haproxy, &files.join("balancer.log"));
@@ -86,11 +80,11 @@ impl Balancer {
     /// Waits until a request is answered, through HAProxy or past it.
     fn until_answered(&self, client: &Namespace, through_haproxy: bool) {
         let is_so = || {
-            let before = self.connections()?;
-            let answered = asks(client).is_some();
-            (answered && (self.connections()? > before) == through_haproxy).then_some(())
+            let before = self.connections();
+            let (answered, after) = (asks(client).is_some(), self.connections());
+            answered && before.is_some() && after.is_some() && (after > before) == through_haproxy
         };
-        until_within(DEADLINE, is_so, || self.namespace.run("nft list ruleset"));
+        until_so(is_so, || self.namespace.run("nft list ruleset"));
     }
 }
 
@@ -110,16 +104,10 @@ fn ingress(cluster: &RealCluster) -> Value {
 }
 
 fn application(cluster: &RealCluster) -> Haproxy {
-    let file = cluster.files.path().join("application.cfg");
     let answer = "http-request return status 200 content-type text/plain string application";
-    let socket = cluster.files.path().join("nodegate.sock");
-    let text = format!(
-        "global\n  stats socket {}\ndefaults\n  mode http\n  timeout client 5s\n\
-         frontend all\n  bind {REAL_NODE_IP}:{APPLICATION}\n  {answer}\n",
-        socket.display()
-    );
-    fs::write(&file, text).unwrap();
-    Haproxy::start(&file)
+    let frontend = format!("frontend all\n  bind {REAL_NODE_IP}:{APPLICATION}\n  {answer}\n");
+    let text = format!("defaults\n  mode http\n  timeout client 5s\n{frontend}");
+    Haproxy::with(&cluster.files.path().join("application"), &text)
 }
 
 fn objects() -> String {
@@ -154,9 +142,9 @@ fn a_kube_proxy_on_the_balancer_s_node_leaves_the_published_address_to_haproxy()
     cluster.apply(&objects());
     let balancer = Balancer::start(&cluster, namespace);
     let published = json!([{"ip": ADDRESS, "ipMode": "Proxy"}]);
-    let is_published = || (ingress(&cluster) == published).then_some(());
+    let is_published = || ingress(&cluster) == published;
     let log = || read(&cluster.files.path().join("nodegate-haproxy.log"));
-    until_within(DEADLINE, is_published, log);
+    until_so(is_published, log);
     balancer.until_answered(&client, true);
 
     // With the other mode, this kube-proxy takes the address for its own.
@@ -167,7 +155,7 @@ fn a_kube_proxy_on_the_balancer_s_node_leaves_the_published_address_to_haproxy()
     balancer.until_answered(&client, false);
     drop(stopped);
 
-    until_within(DEADLINE, is_published, log);
+    until_so(is_published, log);
     balancer.until_answered(&client, true);
     let before = balancer.connections().unwrap();
     let answered = (0..REQUESTS).filter_map(|_| asks(&client)).filter(|body| body == "application").count();
@@ -175,10 +163,6 @@ fn a_kube_proxy_on_the_balancer_s_node_leaves_the_published_address_to_haproxy()
     cluster.kubectl.must(&["delete", "service", "published"]);
     cluster.kubectl.must(&["delete", "endpointslice", "published", "--ignore-not-found"]);
     assert_eq!((answered as u64, through), (REQUESTS, REQUESTS));
-    seen(
-        "published address",
-        &format!(
-            "{ADDRESS} of a node, kube-proxy with nftables: {answered} of {REQUESTS} answered, {through} through HAProxy"
-        ),
-    );
+    let what = format!("{answered} of {REQUESTS} answered, {through} through HAProxy");
+    seen("published address", format!("{ADDRESS} of a node, kube-proxy with nftables: {what}"));
 }

@@ -2,8 +2,7 @@
 
 use crate::daemonset::Installed;
 use nodegate_testbed::http;
-use nodegate_testbed::real_cluster::RealCluster;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{RealCluster, seen};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,15 +83,11 @@ fn the_shipped_rbac_is_enough_and_requests_per_hour_are_bounded() {
     let windows = 3600 / u32::try_from(WINDOW.as_secs()).unwrap();
     // The window may begin and end anywhere between two requests.
     assert!(count <= AN_HOUR / windows + 1, "{count} requests in {WINDOW:?}: {:?}", watched.requests);
+    let an_hour = format!("{} to {} an hour", count.saturating_sub(1) * windows, (count + 1) * windows);
+    let sent = format!("{} requests since the start, all allowed", all.len());
+    let probes = watched.probes;
     seen(
         "RBAC as shipped, audit log",
-        &format!(
-            "{} requests since the start, all allowed; {count} in {} s of {} probes: {} to {} an hour",
-            all.len(),
-            WINDOW.as_secs(),
-            watched.probes,
-            count.saturating_sub(1) * windows,
-            (count + 1) * windows
-        ),
+        format!("{sent}; {count} in {WINDOW:?} of {probes} probes: {an_hour}"),
     );
 }

@@ -3,30 +3,31 @@
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute, seen, until_so};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Returns the effects of this node's taint for unreachable nodes.
+/// Returns this node's taints for unreachable nodes.
+fn taints(cluster: &RealCluster, node: &str) -> Vec<Value> {
+    let node = cluster.api.get(&format!("/api/v1/nodes/{node}")).unwrap_or_default();
+    let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| taint["key"] == UNREACHABLE);
+    taints
+}
+
+/// Returns the effects of these taints.
 fn effects(cluster: &RealCluster, node: &str) -> Vec<String> {
-    let Ok(node) = cluster.api.get(&format!("/api/v1/nodes/{node}")) else { return Vec::new() };
-    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let of_key = taints.iter().filter(|taint| taint["key"] == UNREACHABLE);
-    let mut effects: Vec<String> =
-        of_key.filter_map(|taint| taint["effect"].as_str()).map(str::to_owned).collect();
+    let effect = |taint: &Value| Some(taint["effect"].as_str()?.to_owned());
+    let mut effects: Vec<String> = taints(cluster, node).iter().filter_map(effect).collect();
     effects.sort();
     effects
 }
 
 fn wait_effects(cluster: &RealCluster, node: &str, wanted: &[&str]) {
-    let as_wanted = || (effects(cluster, node) == wanted).then_some(());
-    until_within(DEADLINE, as_wanted, || {
-        format!("{node} has {:?} and not {wanted:?}", effects(cluster, node))
-    });
+    let explain = || format!("{node} has {:?} and not {wanted:?}", effects(cluster, node));
+    until_so(|| effects(cluster, node) == wanted, explain);
 }
 
 fn members(cluster: &RealCluster) -> [Member; 3] {
@@ -53,9 +54,11 @@ fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
 /// Waits until the agent of a node with `NoExecute` leaves the pool, and shows that it does so no earlier
 /// than it had acknowledged to. Returns the age of the taint at that time.
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
-    let added: jiff::Timestamp = added(cluster, node).expect("timeAdded").parse().unwrap();
-    let gone = || Some(agent.health()).filter(|reply| reply.status == 503);
-    let out = until_within(unknown_after() + DEADLINE, gone, || agent.all_it_says("a tainted node to leave"));
+    let taints = taints(cluster, node);
+    let taint = taints.iter().find(|taint| taint["effect"] == "NoExecute").expect("NoExecute");
+    let added: jiff::Timestamp = taint["timeAdded"].as_str().expect("timeAdded").parse().unwrap();
+    let limit = unknown_after() + DEADLINE;
+    let out = agent.wait_within(limit, "/health", "a tainted node to leave", |reply| reply.status == 503);
     // timeAdded is in whole seconds, so it may be up to a second early, and never late.
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
     assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);
@@ -74,7 +77,7 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     cluster.grant_agents();
     let members = members(&cluster);
     let agent = agent_of(&cluster, REAL_NODE);
-    agent.until_ready();
+    agent.wait_ready();
     let cut = cluster.cut("kubelet");
     let began = Instant::now();
     wait_effects(&cluster, REAL_NODE, &["NoExecute", "NoSchedule"]);
@@ -96,31 +99,17 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
         let keeps = |node: &&&str| effects(&cluster, node).iter().any(|effect| effect == "NoExecute");
         nodes.iter().filter(keeps).copied().collect()
     };
-    until_within(DEADLINE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
+    until_so(|| keepers().len() <= 1, || format!("{:?} keep it", keepers()));
     let kept = keepers();
     let all = began.elapsed();
-    let back = agent.until("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
-    seen(
-        "one node of four silent, then all",
-        &format!(
-            "NoExecute after {:.0} s, out when it was {:.0} s old; all silent: gone after {:.0} s more (kept by {kept:?}), 200 {}",
-            tainted.as_secs_f64(),
-            age.as_secs_f64(),
-            all.as_secs_f64(),
-            back.reply.body
-        ),
-    );
+    let back = agent.wait_for("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
+    let one = format!("NoExecute after {tainted:.0?}, out when it was {age:.0?} old");
+    let all = format!("all silent: gone after {all:.0?} more (kept by {kept:?}), 200 {}", back.body);
+    seen("one node of four silent, then all", format!("{one}; {all}"));
     for member in &members {
         member.silence(false);
     }
     cut.mend();
     cluster.wait_node("True", REAL_NODE);
     wait_effects(&cluster, REAL_NODE, &[]);
-}
-/// Returns the time at which this node got `NoExecute`.
-fn added(cluster: &RealCluster, node: &str) -> Option<String> {
-    let node = cluster.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
-    let taints = node["spec"]["taints"].as_array()?;
-    let taint = taints.iter().find(|taint| taint["key"] == UNREACHABLE && taint["effect"] == "NoExecute")?;
-    taint.get("timeAdded").and_then(Value::as_str).map(str::to_owned)
 }

@@ -1,7 +1,8 @@
 //! A balancer: a network namespace with HAProxy and, in a pair, keepalived.
 
-use super::pods::{NODE_PORT, ingress_port};
-use super::site::{NODES, address};
+use super::scenario::APPS;
+use crate::lan::Lan;
+use crate::site::NODES;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::until;
@@ -31,7 +32,7 @@ defaults
 frontend alive
     mode http
     no log
-    bind 127.0.0.1:8405
+    bind 127.0.0.1:25007
     http-request return status 200
 ";
 
@@ -49,7 +50,7 @@ impl Balancer {
         let namespace = Namespace::new(&format!("drains-lb{index}"));
         lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
         lan.run(&format!("ip link set lb{index} master lan up"));
-        namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
+        namespace.run(&format!("ip addr add 10.0.0.{}/24 dev eth0", 4 + index));
         namespace.run("ip link set eth0 up");
         Self { keepalived: None, haproxy: None, namespace, index, dir: dir.to_owned() }
     }
@@ -64,14 +65,13 @@ impl Balancer {
             "global\n    stats socket {} mode 600\n    log stdout format iso local0\n{CONFIGURATION}",
             socket.display()
         );
-        for (service, port) in [("local", 80), ("ingress", 81)] {
+        for ((service, to), port) in APPS.into_iter().zip([80, 81]) {
             let _ = write!(
                 text,
                 "frontend {service}\n    bind :{port}\n    default_backend {service}\nbackend {service}\n"
             );
             for (index, node) in NODES.into_iter().enumerate() {
-                let to = if service == "local" { NODE_PORT } else { ingress_port(index) };
-                let _ = writeln!(text, "    server {node} {}:{to}", address(index));
+                let _ = writeln!(text, "    server {node} {}:{to}", Lan::node_address(index));
             }
         }
         fs::write(&config, text).unwrap();

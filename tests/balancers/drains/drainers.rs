@@ -2,10 +2,11 @@
 //! API server's webhook. kubectl does what kubectl/pkg/drain does by itself; the others evict by `kubectl create --raw`,
 //! which does not obey `Retry-After` itself but shows it.
 
-use super::site::{Drained, NODES, Site, agent};
+use super::scenario::{DRAIN_ON, Drained, Scenario, agent};
+use crate::site::NODES;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::{http, programs, until, until_or};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -59,19 +60,19 @@ impl Drainer {
     ];
 }
 
-impl Site {
+impl Scenario {
     /// Drains a node as this drainer does, and puts the node back into the pool.
     pub(super) fn drain_as(&self, number: usize, drainer: &Drainer) -> Drained {
         let node = number % NODES.len();
         let began = Instant::now();
         let ended = AtomicBool::new(false);
-        let pods = self.names_on(node);
+        let pods = self.pods_on(node);
         let acknowledged = thread::scope(|scope| {
             let acknowledged = scope.spawn(|| self.acknowledged_at(node, began, &ended));
             self.play(node, drainer);
             // The simulated scheduler knows cordons alone: others may have taken their place on a tainted node.
             let is_gone = |left: &[String]| pods.iter().all(|pod| !left.contains(pod));
-            until("its pods to be gone", || is_gone(&self.names_on(node)).then_some(()));
+            until("its pods to be gone", || is_gone(&self.pods_on(node)).then_some(()));
             ended.store(true, Ordering::SeqCst);
             acknowledged.join().unwrap()
         });
@@ -99,7 +100,7 @@ impl Site {
                 self.kubectl(&[&["drain", name, "--ignore-daemonsets"], options].concat());
             }
             Evicts::AtOnce(first, factor) => thread::scope(|scope| {
-                for pod in self.names_on(node) {
+                for pod in self.pods_on(node) {
                     scope.spawn(move || {
                         let mut delay = first;
                         while is_refused(&pod) {
@@ -111,21 +112,13 @@ impl Site {
             }),
             Evicts::InTurn(wait) => loop {
                 let until = Instant::now() + Duration::from_secs(10);
-                let pods = self.names_on(node);
+                let pods = self.pods_on(node);
                 if pods.iter().filter(|pod| Instant::now() >= until || is_refused(pod)).count() == 0 {
                     break;
                 }
                 thread::sleep(wait);
             },
         }
-    }
-
-    fn names_on(&self, node: usize) -> Vec<String> {
-        let pods = self.cluster.sim.list("pods");
-        let here = pods.iter().filter(|pod| {
-            pod["spec"]["nodeName"] == NODES[node] && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-        here.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     /// One call of client-go (`rest/with_retry.go`): after a 429 with `Retry-After` it waits and tries again, up to ten times.
@@ -146,25 +139,23 @@ impl Site {
     }
 
     fn evict_once(&self, pod: &str) -> Option<String> {
-        let file = self.cluster.dir.path().join(format!("evict-{pod}.json"));
+        let file = self.nodes.cluster.dir.path().join(format!("evict-{pod}.json"));
         let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": pod, "namespace": "default"}});
         fs::write(&file, eviction.to_string()).unwrap();
         let path = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
         let args = ["create", "--v=8", "--raw", &path, "--filename", file.to_str().unwrap()];
-        self.lan.act(|| self.cluster.admin().run(&args)).err()
+        self.router().act(|| self.nodes.cluster.admin().run(&args)).err()
     }
 
     /// When the agent first said that all have acknowledged, if it did before the end.
     fn acknowledged_at(&self, node: usize, began: Instant, ended: &AtomicBool) -> Option<Duration> {
         let address = agent(node);
-        self.lan.act(|| {
+        self.router().act(|| {
             while !ended.load(Ordering::SeqCst) {
                 // What it says was true before it was asked.
                 let asked = began.elapsed();
                 let said = http::get(address, "/drain.json").ok();
-                let drain: Value =
-                    said.and_then(|reply| serde_json::from_str(&reply.body).ok()).unwrap_or_default();
-                if drain["acknowledged"] == true {
+                if said.is_some_and(|reply| reply.json()["acknowledged"] == true) {
                     return Some(asked);
                 }
                 thread::sleep(Duration::from_millis(20));
@@ -181,14 +172,14 @@ const HEALTH: SocketAddr =
 
 /// A running gate; ended when dropped.
 pub(super) struct Gate<'a> {
-    site: &'a Site,
+    scenario: &'a Scenario,
     _program: Program,
 }
 
-impl Site {
+impl Scenario {
     /// Starts the gate, and waits until evictions come to it.
     pub(super) fn gate(&self) -> Gate<'_> {
-        let sim = &self.cluster.sim;
+        let sim = &self.nodes.cluster.sim;
         let meta = json!({"name": NAME, "namespace": "nodegate"});
         for object in [
             json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "nodegate"}}),
@@ -208,11 +199,11 @@ impl Site {
         ] {
             sim.apply(object).unwrap();
         }
-        let mut command = self.lan.command(programs::eviction_gate());
-        command.env("KUBECONFIG", self.cluster.admin().kubeconfig());
-        command.arg(super::site::DRAIN_ON);
+        let mut command = self.router().command(programs::eviction_gate());
+        command.env("KUBECONFIG", self.nodes.cluster.admin().kubeconfig());
+        command.arg(DRAIN_ON);
         command.arg(format!("--listen={}:{REVIEWS}", HEALTH.ip())).arg(format!("--health-listen={HEALTH}"));
-        let gate = Gate { site: self, _program: Program::start(&mut command) };
+        let gate = Gate { scenario: self, _program: Program::start(&mut command) };
         until_or(
             || gate.metrics().contains("nodegate_gate_self_check_passed 1").then_some(()),
             || format!("the gate is not asked:\n{}", gate.metrics()),
@@ -223,7 +214,7 @@ impl Site {
 
 impl Gate<'_> {
     pub(super) fn metrics(&self) -> String {
-        let page = self.site.lan.act(|| http::get(HEALTH, "/metrics"));
+        let page = self.scenario.router().act(|| http::get(HEALTH, "/metrics"));
         page.map_or_else(|error| error.to_string(), |page| page.body)
     }
 

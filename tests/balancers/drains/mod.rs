@@ -7,12 +7,13 @@
 
 mod balancer;
 mod drainers;
-mod pods;
-mod site;
+mod scenario;
 
+use crate::site::NODES;
 use drainers::Drainer;
 use nodegate_testbed::http;
-use site::{Drained, NODES, Site};
+use nodegate_testbed::prober::median_and_longest;
+use scenario::{Drained, Scenario};
 use std::time::{Duration, Instant};
 
 /// The number of drains in each row, unless `DRAINS` overrides it: a hundred with one balancer, and with two.
@@ -26,16 +27,16 @@ const EVICTED_WITHIN: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
-    let site = Site::start();
-    site.drain(0, Some("acknowledged"));
-    site.drain(1, Some("released"));
-    by_script(&site, 2);
-    as_kured_does(&site, 0);
-    as_the_autoscaler_does(&site, 1);
+    let scenario = Scenario::start();
+    scenario.drain(0, Some("acknowledged"));
+    scenario.drain(1, Some("released"));
+    by_script(&scenario, 2);
+    as_kured_does(&scenario, 0);
+    as_the_autoscaler_does(&scenario, 1);
     // Behind the gate no drainer has to wait by itself.
-    let gate = site.gate();
+    let gate = scenario.gate();
     for (number, drainer) in Drainer::ALL.iter().enumerate() {
-        let drained = site.drain_as(number, drainer);
+        let drained = scenario.drain_as(number, drainer);
         let acknowledged = drained.acknowledged.expect("acknowledged, before the pods are gone");
         assert!(
             drained.evicted >= acknowledged,
@@ -45,106 +46,100 @@ fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
         );
     }
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
-    let requests = site.stop();
+    let requests = scenario.stop();
     assert_eq!(requests.lost, [0, 0], "{}", requests.failures);
 }
 
-fn by_script(site: &Site, node: usize) {
-    site.script("drain-node.sh", &[NODES[node], "--timeout=60s"]);
-    assert_eq!(site.pods_on(node), 0);
-    site.bring_back(node);
+fn by_script(scenario: &Scenario, node: usize) {
+    scenario.script("drain-node.sh", &[NODES[node], "--timeout=60s"]);
+    assert!(scenario.pods_on(node).is_empty());
+    scenario.bring_back(node);
 }
 
 /// Drains as kured does: it labels the node, sleeps, cordons and evicts. Its sleep is long enough if all
 /// probers have acknowledged by then; here the test waits for that.
-fn as_kured_does(site: &Site, node: usize) {
-    site.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
-    site.wait(node, "acknowledged");
-    site.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
-    site.kubectl(&["uncordon", NODES[node]]);
-    site.kubectl(&["label", "node", NODES[node], "kured-reboot=done", "--overwrite"]);
-    site.bring_back(node);
+fn as_kured_does(scenario: &Scenario, node: usize) {
+    scenario.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
+    scenario.wait(node, "acknowledged");
+    scenario.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
+    scenario.kubectl(&["uncordon", NODES[node]]);
+    scenario.kubectl(&["label", "node", NODES[node], "kured-reboot=done", "--overwrite"]);
+    scenario.bring_back(node);
 }
 
 /// Drains as the cluster autoscaler does: it taints the node, evicts pods, and waits until the annotation is
 /// gone. Here the pods stay: the script only waits for the sessions to end.
-fn as_the_autoscaler_does(site: &Site, node: usize) {
+fn as_the_autoscaler_does(scenario: &Scenario, node: usize) {
     let annotation = "delay-deletion.cluster-autoscaler.kubernetes.io/nodegate";
-    site.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
-    site.script("release-autoscaled.sh", &[]);
-    assert!(site.has_annotation(node, annotation), "no drainer removes it");
-    site.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]);
-    site.script("release-autoscaled.sh", &[]);
-    assert!(!site.has_annotation(node, annotation));
-    site.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler-"]);
-    site.wait(node, "ready");
+    scenario.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
+    scenario.script("release-autoscaled.sh", &[]);
+    assert!(scenario.has_annotation(node, annotation), "no drainer removes it");
+    scenario.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]);
+    scenario.script("release-autoscaled.sh", &[]);
+    assert!(!scenario.has_annotation(node, annotation));
+    scenario.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler-"]);
+    scenario.wait(node, "ready");
 }
 
 #[test]
 #[ignore = "make drains: twenty minutes"]
 fn table() {
     let drains = std::env::var("DRAINS").ok().and_then(|text| text.parse().ok()).unwrap_or(DRAINS);
-    let mut site = Site::start();
+    let mut scenario = Scenario::start();
     let mut rows = Vec::new();
     for balancers in ["one HAProxy", "two HAProxy, keepalived"] {
         if balancers.starts_with("two") {
             // The address leaves the first HAProxy, and what is open there with it: no row is to pay for that.
             std::thread::sleep(REQUESTS_END_WITHIN);
-            site.pair();
+            scenario.pair();
         }
         for goal in [None, Some("acknowledged"), Some("released")] {
             let title =
                 format!("{balancers} | {}", goal.map_or("nothing".to_owned(), |goal| format!("`{goal}`")));
-            rows.push(Row::play(title, drains, |drain| site.drain(drain, goal)));
+            rows.push(Row::play(title, drains, |drain| scenario.drain(drain, goal)));
         }
     }
-    let gate = site.gate();
+    let gate = scenario.gate();
     // `kubectl drain` as often as all rows before together, the others a fifth of that.
     let behind_the_gate: Vec<Row> = Drainer::ALL
         .iter()
         .map(|drainer| {
             let part = if drainer.title == "kubectl drain" { 1 } else { 5 };
             let times = drains.min(DRAINS).div_ceil(part) * 3;
-            Row::play(drainer.title.to_owned(), times, |drain| site.drain_as(drain, drainer))
+            Row::play(drainer.title.to_owned(), times, |drain| scenario.drain_as(drain, drainer))
         })
         .collect();
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     // A request counts in the row in which it began, and the last ones may take as long as clients wait.
     std::thread::sleep(http::TIMEOUT);
-    println!(
-        "\n| balancers | waits for {COLUMNS} cordon to eviction, median and longest |\n|---|---|---|---|---|---|---|---|"
-    );
+    let tables: [(&str, &str, &[Row], Last); 2] = [
+        ("balancers | waits for", "cordon to eviction", &rows, |drained| Some(drained.evicted)),
+        ("drainer behind the gate", "acknowledged to eviction", &behind_the_gate, |drained| {
+            Some(drained.evicted.saturating_sub(drained.acknowledged?))
+        }),
+    ];
     let mut lost_after_acknowledgement = 0;
-    for row in &rows {
-        let requests = site.requests_started(row.began, row.ended);
-        lost_after_acknowledgement +=
-            if row.acknowledged().is_empty() { 0 } else { requests.acknowledged_of() };
-        println!(
-            "{} {} |",
-            row.line(&requests),
-            spread(row.drained.iter().map(|drained| drained.evicted).collect())
-        );
-    }
-    println!(
-        "\n| drainer behind the gate {COLUMNS} acknowledged to eviction, median and longest |\n|---|---|---|---|---|---|---|"
-    );
-    let mut mostly_late = Vec::new();
-    for row in &behind_the_gate {
-        let requests = site.requests_started(row.began, row.ended);
-        lost_after_acknowledgement += requests.acknowledged_of();
-        let after = row
-            .drained
-            .iter()
-            .filter_map(|drained| Some(drained.evicted.saturating_sub(drained.acknowledged?)));
-        println!("{} {} |", row.line(&requests), spread(after.collect()));
-        // A busy machine delays single ones.
-        if row.drained.iter().filter(|drained| drained.is_late()).count() > row.drained.len() / 2 {
-            mostly_late.push(&row.title);
+    for (first, last, rows, time) in tables {
+        println!("\n| {first} {COLUMNS} {last}, median and longest |\n|---|---|---|---|---|---|---|---|");
+        for row in rows {
+            let requests = scenario.requests_started(row.began, row.ended);
+            if row.drained.iter().any(|drained| drained.acknowledged.is_some()) {
+                print!("{}", requests.failures);
+                lost_after_acknowledgement += requests.lost.iter().sum::<usize>();
+            }
+            let times = row.drained.iter().filter_map(time);
+            println!("{} {} |", row.line(&requests), median_and_longest(times));
         }
     }
+    // A busy machine delays single ones.
+    let is_late = |row: &&Row| row.drained.iter().filter(|one| one.is_late()).count() > row.drained.len() / 2;
+    let mostly_late: Vec<_> = behind_the_gate.iter().filter(is_late).map(|row| &row.title).collect();
     assert_eq!(lost_after_acknowledgement, 0, "lost requests");
     assert!(mostly_late.is_empty(), "evictions are later than client-go retries: {mostly_late:?}");
 }
+
+/// The time of a drain in the last column.
+type Last = fn(&Drained) -> Option<Duration>;
 
 /// The columns that both tables have.
 const COLUMNS: &str =
@@ -166,13 +161,10 @@ impl Row {
         Self { title, drained, began, ended: Instant::now() }
     }
 
-    fn acknowledged(&self) -> Vec<Duration> {
-        self.drained.iter().filter_map(|drained| drained.acknowledged).collect()
-    }
-
     fn line(&self, Requests { sent, lost: [local, host], .. }: &Requests) -> String {
         let (title, drains) = (&self.title, self.drained.len());
-        format!("| {title} | {drains} | {sent} | {local} | {host} | {} |", spread(self.acknowledged()))
+        let acknowledged = self.drained.iter().filter_map(|drained| drained.acknowledged);
+        format!("| {title} | {drains} | {sent} | {local} | {host} | {} |", median_and_longest(acknowledged))
     }
 }
 
@@ -184,22 +176,4 @@ struct Requests {
     lost: [usize; 2],
     /// A line for each lost one.
     failures: String,
-}
-
-impl Requests {
-    /// Prints each lost request, and returns their number.
-    fn acknowledged_of(&self) -> usize {
-        print!("{}", self.failures);
-        self.lost.iter().sum()
-    }
-}
-
-fn spread(mut times: Vec<Duration>) -> String {
-    times.sort();
-    match (times.get(times.len() / 2), times.last()) {
-        (Some(median), Some(longest)) => {
-            format!("{:.1} s, {:.1} s", median.as_secs_f64(), longest.as_secs_f64())
-        }
-        _ => "-".to_owned(),
-    }
 }

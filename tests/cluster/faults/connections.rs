@@ -1,6 +1,6 @@
 //! Faults of the API server and of the connections to it.
 
-use super::scene::{CORDONED, FRESH, LOST, REPLACED, STALE, Scene, cluster};
+use super::scene::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scene};
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::waiting::until_or;
 use nodegate_testbed::{Cluster, NODE, needs_root};
@@ -11,7 +11,7 @@ const CONNECTIONS: u64 = 6;
 
 #[test]
 fn a_killed_api_server_is_followed_again_after_its_restart() {
-    let mut scene = Scene::start();
+    let mut scene = Scene::start(SOON_STALE);
     let address = scene.cluster.sim.address();
     let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
     assert_eq!(scene.agent.metric(&up), Some(1.0));
@@ -33,7 +33,7 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
 #[test]
 fn a_connection_whose_packets_vanish_is_replaced() {
     needs_root("packets that the kernel drops");
-    let mut scene = Scene::patient();
+    let mut scene = Scene::start(&[]);
     scene.fault(|scene| {
         scene.cluster.sim.half_open();
         scene.cluster.sim.cordon(NODE);
@@ -52,7 +52,7 @@ fn a_connection_whose_packets_vanish_is_replaced() {
 #[test]
 fn attempts_to_connect_into_a_black_hole_end() {
     needs_root("packets that the kernel drops");
-    let mut scene = Scene::start();
+    let mut scene = Scene::start(SOON_STALE);
     scene.fault(|scene| {
         scene.cluster.sim.half_open();
         scene.cluster.sim.blackhole_new().unwrap();
@@ -67,7 +67,7 @@ fn attempts_to_connect_into_a_black_hole_end() {
 
 #[test]
 fn a_connection_that_is_accepted_and_never_served_is_given_up() {
-    let mut scene = Scene::start();
+    let mut scene = Scene::start(SOON_STALE);
     scene.fault(|scene| {
         scene.cluster.sim.ignore_new();
         scene.cluster.sim.reset_connections();
@@ -84,7 +84,7 @@ fn a_connection_that_is_accepted_and_never_served_is_given_up() {
 fn goaway_after_every_answer_makes_no_storm_of_connections() {
     // Long enough for each watch to live for more than 5 s before the consistency check moves it. A watch
     // that ends sooner counts as failed, and backs off for up to 10 s.
-    let mut scene = Scene::with(cluster(), &["--stale-after=12s"]);
+    let mut scene = Scene::start(&["--stale-after=12s"]);
     let going = scene.fault(|scene| {
         let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());
         scene.cluster.sim.close_watches(None);
@@ -143,7 +143,7 @@ fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
 /// Shows that the agent reads its kubeconfig again.
 #[test]
 fn a_rotated_token_is_used_without_a_restart() {
-    let mut scene = Scene::start();
+    let mut scene = Scene::start(SOON_STALE);
     scene.fault(|scene| {
         assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
         scene.cluster.sim.reset_connections();

@@ -1,7 +1,7 @@
 //! An API server that is cut off from etcd. To its watchers it looks healthy: it accepts watches, sends
 //! bookmarks and serves requests from its cache, which does not change any more.
 
-use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster};
+use super::scene::{CORDONED, FRESH, SOON_STALE, STALE, Scene, cluster};
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{Agent, NODE};
 
@@ -10,7 +10,7 @@ use nodegate_testbed::{Agent, NODE};
 fn an_api_server_cut_off_from_etcd_is_not_believed_and_its_address_is_logged() {
     let cluster = cluster();
     cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG]);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), SOON_STALE);
     agent.wait_ready();
     let mut scene = Scene::probed(cluster, agent);
     scene.logged_once("not allowed to watch the node's Lease");

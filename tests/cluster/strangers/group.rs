@@ -12,9 +12,9 @@ const PERIOD_US: u64 = 100_000;
 /// The directories of one cgroup: one, or with cgroup v1 one for each controller. Dropping it removes them;
 /// drop its processes first.
 pub(crate) struct Group {
-    memory: PathBuf,
-    cpu: PathBuf,
-    unified: bool,
+    directories: Vec<PathBuf>,
+    /// The file with the peak of memory.
+    peak: PathBuf,
 }
 
 impl Group {
@@ -23,68 +23,58 @@ impl Group {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         needs_root("a cgroup of its own for the agent");
         let name = format!("nodegate-test-{}-{}", id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let root = Path::new(ROOT);
-        let unified = root.join("cgroup.controllers").exists();
-        let quota = PERIOD_US * millicpu / 1000;
-        if unified {
+        let (root, quota) = (Path::new(ROOT), PERIOD_US * millicpu / 1000);
+        let (memory, quota, period) = (memory.to_string(), quota.to_string(), PERIOD_US.to_string());
+        if root.join("cgroup.controllers").exists() {
+            let directory = root.join(name);
             write(&root.join("cgroup.subtree_control"), "+cpu +memory");
-            let group = Self { memory: root.join(&name), cpu: root.join(&name), unified };
-            make(&group.memory);
-            write(&group.memory.join("memory.max"), &memory.to_string());
-            write(&group.cpu.join("cpu.max"), &format!("{quota} {PERIOD_US}"));
-            return group;
+            make(&directory);
+            write(&directory.join("memory.max"), &memory);
+            write(&directory.join("cpu.max"), &format!("{quota} {period}"));
+            return Self { peak: directory.join("memory.peak"), directories: vec![directory] };
         }
-        let group =
-            Self { memory: root.join("memory").join(&name), cpu: root.join("cpu").join(&name), unified };
-        for directory in [&group.memory, &group.cpu] {
-            make(directory);
-        }
-        write(&group.memory.join("memory.limit_in_bytes"), &memory.to_string());
-        write(&group.cpu.join("cpu.cfs_period_us"), &PERIOD_US.to_string());
-        write(&group.cpu.join("cpu.cfs_quota_us"), &quota.to_string());
-        group
+        let directories = ["memory", "cpu"].map(|controller| root.join(controller).join(&name));
+        directories.iter().for_each(|directory| make(directory));
+        let [of_memory, of_cpu] = &directories;
+        write(&of_memory.join("memory.limit_in_bytes"), &memory);
+        write(&of_cpu.join("cpu.cfs_period_us"), &period);
+        write(&of_cpu.join("cpu.cfs_quota_us"), &quota);
+        Self { peak: of_memory.join("memory.max_usage_in_bytes"), directories: directories.into() }
     }
 
     /// Returns the command of a program that starts in this cgroup, so that all of its memory counts.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let enter = "echo $$ >\"$0/cgroup.procs\" && echo $$ >\"$1/cgroup.procs\" && shift && exec \"$@\"";
+        let enter =
+            self.directories.iter().map(|group| format!("echo $$ >{}/cgroup.procs; ", group.display()));
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(enter).arg(&self.memory).arg(&self.cpu).arg(program);
+        command.arg("-ec").arg(enter.collect::<String>() + "exec \"$0\" \"$@\"").arg(program);
         command
     }
 
     /// Returns the peak memory in bytes, including the kernel's memory for it.
     pub(crate) fn peak(&self) -> u64 {
-        let file = if self.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
-        let file = self.memory.join(file);
-        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        text.trim().parse().unwrap()
+        let text = fs::read_to_string(&self.peak);
+        text.unwrap_or_else(|error| panic!("{}: {error}", self.peak.display())).trim().parse().unwrap()
     }
 }
 
+const NEEDS: &str = "this test needs cgroups with memory and cpu, of version 1 or 2";
+
 fn make(directory: &Path) {
-    fs::create_dir(directory).unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}: this test needs cgroups with memory and cpu, of version 1 or 2",
-            directory.display()
-        )
-    });
+    fs::create_dir(directory).unwrap_or_else(|error| panic!("{}: {error}: {NEEDS}", directory.display()));
 }
 
 fn write(file: &Path, text: &str) {
-    fs::write(file, text).unwrap_or_else(|error| {
-        panic!("{}: {error}: this test needs cgroups with memory and cpu, of version 1 or 2", file.display())
-    });
+    fs::write(file, text).unwrap_or_else(|error| panic!("{}: {error}: {NEEDS}", file.display()));
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for directory in [&self.memory, &self.cpu] {
+        for directory in &self.directories {
             // A cgroup with processes can't be removed, so these move to the parent.
-            let parent = directory.parent().map(|parent| parent.join("cgroup.procs"));
             let inside = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             for pid in inside.lines() {
-                let _ = parent.as_ref().map(|parent| fs::write(parent, pid));
+                let _ = fs::write(directory.join("../cgroup.procs"), pid);
             }
             let _ = fs::remove_dir(directory);
         }

@@ -16,7 +16,7 @@ use nodegate_testbed::{Cluster, NODE, programs, until};
 use std::env;
 use std::net::SocketAddr;
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,61 +45,45 @@ const SERVER: [&str; 2] = ["10.8.0.1", "fd08::1"];
 const BALANCER: [&str; 2] = ["10.9.255.1", "fd09::1"];
 
 /// A port that is attacked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Port {
-    /// The agent's, with balancers that it must come to know.
-    Probes,
-    /// The agent's, with `--balancers`.
-    Named,
-    AgentCheck,
-    Metrics,
-    Haproxy,
-    Gate,
+struct Port {
+    name: &'static str,
+    number: u16,
+    /// The program beside the agent that has the port, and its arguments. `DIR` is a directory of its own.
+    program: &'static str,
+    arguments: &'static [&'static str],
+    /// The path of the balancer's probes, empty for an agent-check. Only the node itself is known to some programs.
+    probes: Option<&'static str>,
 }
 
-impl Port {
-    const ALL: [Self; 5] = [Self::Probes, Self::AgentCheck, Self::Metrics, Self::Haproxy, Self::Gate];
-
-    fn number(self) -> u16 {
-        match self {
-            Self::Probes | Self::Named => 25_001,
-            Self::AgentCheck => 25_002,
-            Self::Metrics => 25_004,
-            Self::Haproxy => 25_003,
-            Self::Gate => 25_006,
-        }
-    }
-
-    /// Returns the program beside the agent that has the port, and its arguments.
-    fn program(self, agent: &Path, directory: &Path) -> (PathBuf, Vec<String>) {
-        let (name, arguments) = match self {
-            Self::Haproxy => {
-                let file = directory.join("haproxy.cfg");
-                let arguments = vec!["--haproxy=none".to_owned(), format!("--config={}", file.display())];
-                ("nodegate-haproxy", [arguments, vec!["--listen=[::]:25003".to_owned()]].concat())
-            }
-            Self::Gate => ("nodegate-eviction-gate", Vec::new()),
-            _ => return (agent.to_owned(), Vec::new()),
-        };
-        (agent.with_file_name(name), arguments)
-    }
-
-    /// Returns the path of the balancer's probes. Only the node itself is known to the other programs.
-    fn probes(self) -> Option<&'static str> {
-        match self {
-            Self::AgentCheck => Some(""),
-            Self::Probes | Self::Named => Some("/health"),
-            _ => None,
-        }
-    }
-}
+const AGENT: Port =
+    Port { name: "Probes", number: 25_001, program: "nodegate", arguments: &[], probes: Some("/health") };
+const PORTS: [Port; 5] = [
+    AGENT,
+    Port { name: "AgentCheck", number: 25_002, probes: Some(""), ..AGENT },
+    Port {
+        name: "Metrics",
+        number: 25_004,
+        arguments: &["--metrics-addr=[::]:25004"],
+        probes: None,
+        ..AGENT
+    },
+    Port {
+        name: "Haproxy",
+        number: 25_003,
+        program: "nodegate-haproxy",
+        arguments: &["--haproxy=none", "--config=DIR/haproxy.cfg", "--listen=[::]:25003"],
+        probes: None,
+    },
+    Port { name: "Gate", number: 25_006, program: "nodegate-eviction-gate", arguments: &[], probes: None },
+];
 
 /// The place of the play: a network, a program in it, and a balancer that has probed it for a while.
 struct Scene {
     balancer: Balancer,
     program: Program,
     group: Group,
-    port: Port,
+    port: u16,
+    is_optimised: bool,
     _cluster: Cluster,
     network: Namespace,
 }
@@ -119,28 +103,26 @@ struct Row {
 }
 
 impl Scene {
-    /// Starts a program whose balancer probes over IPv6 or IPv4.
-    fn start(agent: &Path, port: Port, millicpu: u64, is_v6: bool) -> Self {
+    /// Starts a program whose balancer probes over IPv6 or IPv4. One that is not optimised gets more CPU, and knows
+    /// the balancer by `--balancers`.
+    fn start(agent: &Path, port: &Port, is_optimised: bool, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
         network.shell(NETWORK);
         let _stay = network.stay();
         let cluster = Cluster::start();
-        let group = Group::new(MEMORY, millicpu);
-        let (path, arguments) = port.program(agent, cluster.dir.path());
-        let mut command = group.command(&path);
-        command.args(arguments).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
-        if port == Port::Metrics {
-            command.env("NODEGATE_METRICS_ADDR", "[::]:25004");
-        }
+        let group = Group::new(MEMORY, if is_optimised { MILLICPU } else { MILLICPU_OF_DEBUG });
+        let mut command = group.command(&agent.with_file_name(port.program));
+        let directory = cluster.dir.path().to_str().unwrap();
+        command.args(port.arguments.iter().map(|argument| argument.replace("DIR", directory)));
+        command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
         let [server, balancer] = [SERVER, BALANCER].map(|both| both[usize::from(is_v6)]);
-        if port == Port::Named {
+        if !is_optimised {
             command.env("NODEGATE_BALANCERS", balancer);
         }
         let program = Program::start(&mut command);
-        let server = SocketAddr::new(server.parse().unwrap(), port.number());
-        let health = SocketAddr::new(server.ip(), Port::Probes.number());
-        let kubelet = if port == Port::AgentCheck { health } else { server };
-        let balancer = match port.probes() {
+        let server = SocketAddr::new(server.parse().unwrap(), port.number);
+        let kubelet = if port.probes == Some("") { (server.ip(), AGENT.number).into() } else { server };
+        let balancer = match port.probes {
             Some(path) => Balancer::start(balancer.parse().unwrap(), server, path, kubelet),
             None => Balancer::start(server.ip(), server, "/livez", kubelet),
         };
@@ -148,7 +130,7 @@ impl Scene {
             balancer.wait(1);
             balancer.take().failed.is_empty().then_some(())
         });
-        Self { balancer, program, group, port, _cluster: cluster, network }
+        Self { balancer, program, group, port: port.number, is_optimised, _cluster: cluster, network }
     }
 
     fn has_ended(&self) -> bool {
@@ -161,14 +143,14 @@ impl Scene {
         self.balancer.take();
         beside.map(|beside| beside.balancer.take());
         let server = SERVER[usize::from(from.is_v6())].parse().unwrap();
-        let (pid, is_named) = (self.program.pid(), self.port == Port::Named);
+        let (pid, is_optimised) = (self.program.pid(), self.is_optimised);
         // A program that is not optimised has a large file behind its memory.
         let used = || {
             let used = memory(pid);
-            if is_named { used.anonymous } else { used.resident }
+            if is_optimised { used.resident } else { used.anonymous }
         };
         let before_kib = used();
-        let attack = Attack::start(kind, from, SocketAddr::new(server, self.port.number()));
+        let attack = Attack::start(kind, from, SocketAddr::new(server, self.port));
         let began = Instant::now();
         let (mut most_kib, mut most) = (0, 0);
         while began.elapsed() < duration && !self.has_ended() {
@@ -231,7 +213,7 @@ impl Row {
 }
 
 fn assert_harmless(kinds: &[&str], from: From) {
-    let scene = Scene::start(&programs::agent(), Port::Named, MILLICPU_OF_DEBUG, from.is_v6());
+    let scene = Scene::start(&programs::agent(), &AGENT, false, from.is_v6());
     for kind in KINDS.iter().filter(|kind| kinds.contains(&kind.name)) {
         let row = scene.play(kind, from, SHORT, None);
         eprintln!("{}", row.line());
@@ -267,9 +249,10 @@ fn table() {
         Duration::from_secs(set("STRANGERS_SECONDS").map_or(8, |seconds| seconds.parse().unwrap()));
     let (wanted, port) = (set("STRANGERS").unwrap_or_default(), set("STRANGERS_PORT").unwrap_or_default());
     let mut all_held = true;
-    for port in Port::ALL.into_iter().filter(|one| format!("{one:?}").contains(&port)) {
+    for port in PORTS.iter().filter(|one| one.name.contains(&port)) {
         println!(
-            "\n| {port:?}: attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | of another agent | resident before, MiB | during | cgroup so far | descriptors |"
+            "\n| {}: attack, addresses | opened/s | probes | failed | slowest, s: new | kept | kubelet | of another agent | resident before, MiB | during | cgroup so far | descriptors |",
+            port.name
         );
         println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         for families in
@@ -278,7 +261,7 @@ fn table() {
             let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
             let rows = rows.filter(|(kind, from)| format!("{}, {from},", kind.name).contains(&wanted));
             let start = || {
-                let scene = Scene::start(&agent, port, MILLICPU, families[0].is_v6());
+                let scene = Scene::start(&agent, port, true, families[0].is_v6());
                 thread::sleep(KNOWN);
                 scene
             };

@@ -3,13 +3,13 @@
 use super::template;
 use crate::docs::pages::read;
 use crate::manifests::{Json, Manifests, ROOT, knows_every_field};
+use nodegate_testbed::programs::must_run;
 use std::process::Command;
 
 #[test]
 fn kustomize_changes_image_and_settings() {
     let overlay = format!("{ROOT}/examples/gitops/kustomize");
-    let built = Command::new("kubectl").args(["kustomize", &overlay]).output().expect("kubectl is needed");
-    let manifests = Manifests::parse(&String::from_utf8_lossy(&built.stdout));
+    let manifests = Manifests::parse(&must_run(Command::new("kubectl").args(["kustomize", &overlay])));
     manifests.0.iter().for_each(knows_every_field);
     let container = &manifests.pod().every("/containers")[0];
     let version = env!("CARGO_PKG_VERSION");

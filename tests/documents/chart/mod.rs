@@ -33,9 +33,7 @@ fn helm(args: &[&str]) -> Result<String, String> {
     }
     command.env("KUBECONFIG", "/nonexistent");
     command.env_remove("KUBERNETES_SERVICE_HOST").args(args);
-    let output = command.output().expect("helm is needed: hack/install installs it");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+    programs::try_run(&mut command)
 }
 
 /// Renders the chart with these values and additional arguments.

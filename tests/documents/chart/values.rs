@@ -27,50 +27,7 @@ fn an_empty_value_keeps_the_agents_default() {
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
 
 /// Wrong values, and the part of Helm's message that names them.
-const REFUSED: &str = r#"
-{"settings": {"onStale": "open", "alowFrom": []}} => settings.onStale: "open": takes ready, keep-drain or not-ready
-{"settings": {"onStale": "open", "alowFrom": []}} => settings.alowFrom: no such setting; takes ackFall, ackInterval,
-{"settings": {"allowFrom": ["10.0.0.0/8", ""]}} => settings.allowFrom: "10.0.0.0/8,": takes a list of networks
-{"settings": {"onStale": ["ready"]}} => settings.onStale: takes no list: takes ready, keep-drain or not-ready
-{"settings": {"listenAddress": "$(HOST_IP)"}} => settings.listenAddress: "$(HOST_IP)" names $(HOST_IP), which is not in extraEnv
-{"settings": {"hostRoot": "/host"}} => settings.hostRoot: no such setting
-{"settings": {"defaultChecks": ["node_ready", "http:x"]}} => settings: there is no check http:x in httpCheck, tcpCheck and watchService
-{"settings": {"httpCheck": ["a=http://x", "a=http://y"]}} => settings.httpCheck and tcpCheck: one of these is set twice: http:a, http:a
-{"settings": {"checkSettings": ["kubelet:rise=1", "kubelet:rise=2"]}} => settings.checkSettings: one of these is set twice
-{"settings": {"shutdownGrace": "10s"}} => terminationGracePeriodSeconds: takes more than settings.shutdownGrace, which is 10s
-{"startupSeconds": 15} => startupSeconds: takes more than settings.staleAfter, which is 15s
-{"image": {"digest": "latest"}} => at '/image/digest': 'latest' does not match pattern
-{"image": {"repository": "a@sha256:b"}} => at '/image/repository': 'a@sha256:b' does not match pattern
-{"services": {"rbac": "all"}} => at '/services/rbac': value must be one of 'namespaces', 'cluster', 'none'
-{"runAsUser": 0} => at '/runAsUser': minimum: got 0, want 1
-{"updateStrategy": {"type": "Recreate"}} => at '/updateStrategy/type': value must be one of 'RollingUpdate', 'OnDelete'
-{"hostChecks": {"enabled": "yes"}} => at '/hostChecks/enabled': got string, want boolean
-{"hostchecks": {"enabled": true}} => additional properties 'hostchecks' not allowed
-{"resources": {"requests": {"memory": "65Mi"}}} => resources: requests.memory, 65Mi, is more than limits.memory, 64Mi
-{"tolerations": [{"operator": "Exists", "tolerationSeconds": 5}]} => at '/tolerations/0': missing property 'effect'
-{"podLabels": {"a b": "c"}} => at '/podLabels': additional properties 'a b' not allowed
-{"hostSignals": {"enabled": true}, "openshift": {"enabled": true}} => hostSignals.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
-{"haproxy": {"settings": {"listen": ""}}} => haproxy.settings.listen: takes an address and a port, e.g. [::]:25003
-{"haproxy": {"enabled": true}, "openshift": {"enabled": true}} => haproxy.enabled and openshift.enabled do not go together
-{"haproxy": {"settings": {"ports": ["a=90-80"]}}} => haproxy.settings.ports: 90-80: takes the smaller port first
-{"haproxy": {"settings": {"publishStatus": ["0.0.0.0"]}}} => haproxy.settings.publishStatus: 0.0.0.0: takes the address of one machine
-{"haproxy": {"enabled": true, "settings": {"listen": "[::]:25001"}}} => settings.listenPort: port 25001 is also that of haproxy.settings.listen
-{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}} => updateStrategy.rollingUpdate: one of maxSurge (10%) and maxUnavailable (1) must be 0
-{"updateStrategy": {"rollingUpdate": {"maxUnavailable": null}}} => one of maxSurge (10%) and maxUnavailable (1) must be 0
-{"commonLabels": {"app.kubernetes.io/name": "x"}} => commonLabels: the chart itself sets the label app.kubernetes.io/name
-{"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}} => podLabels: the label team is in commonLabels, too
-{"podAnnotations": {"kubectl.kubernetes.io/default-container": "x"}} => podAnnotations: the chart itself sets the annotation kubectl
-{"extraEnv": [{"name": "NODEGATE_ON_STAEL", "value": "ready"}]} => extraEnv: the chart itself sets NODEGATE_ON_STAEL: see settings
-{"extraVolumeMounts": [{"name": "x", "mountPath": "/x"}]} => extraVolumeMounts: there is no volume x in extraVolumes
-{"serviceAccount": {"create": false}} => serviceAccount.create=false needs serviceAccount.name
-{"settings": {"listenAddress": "127.0.0.1"}} => settings.listenAddress: takes an address that the kubelet reaches, which 127.0.0.1 is not
-{"evictionGate": {"settings": {"listen": "[::1]:8443"}}} => evictionGate.settings.listen: takes an address that the kubelet reaches
-{"evictionGate": {"tlsSecret": "x", "caBundle": "Q0E="}} => evictionGate.caBundle: takes certificates in PEM form, as base64
-{"settings": {"listenPort": 25002}} => settings.listenPort: port 25002 is also that of settings.agentCheckPort
-{"fullnameOverride": "123"} => the objects' name "123": takes a-z, 0-9 and -, beginning with a letter
-{"settings": null} => at '': missing property 'settings'
-{"haproxy": {"settings": null}} => at '/haproxy': missing property 'settings'
-"#;
+const REFUSED: &str = include_str!("refused.txt");
 
 #[test]
 fn wrong_values_of_the_chart_are_rejected_with_a_message() {

@@ -7,6 +7,7 @@
 // - ```` ```text not-tried: https://… ````: the source; the section says "not tried" to the reader.
 
 use super::pages::{self, Block, Page, read};
+use nodegate_testbed::programs::try_run;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -91,9 +92,7 @@ fn kustomize(text: &str) -> bool {
     // A file of another directory is refused otherwise; from a URL it is not.
     let mut kubectl = Command::new("kubectl");
     kubectl.args(["kustomize", "--load-restrictor=LoadRestrictionsNone"]).arg(directory.path());
-    let built = kubectl.output().expect("kubectl runs");
-    println!("{}", String::from_utf8_lossy(&built.stderr));
-    built.status.success()
+    try_run(&mut kubectl).inspect_err(|error| println!("{error}")).is_ok()
 }
 
 #[test]

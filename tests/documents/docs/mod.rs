@@ -9,5 +9,5 @@ mod links;
 pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
-mod settings;
+pub(crate) mod settings;
 pub(crate) mod steps;

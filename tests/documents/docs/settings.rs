@@ -6,10 +6,10 @@ use std::ffi::OsStr;
 
 /// A row of a table of settings.
 #[derive(Debug, PartialEq, Eq)]
-struct Setting {
+pub(crate) struct Setting {
     flag: String,
-    env: String,
-    default: String,
+    pub(crate) env: String,
+    pub(crate) default: String,
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
@@ -17,7 +17,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 }
 
 /// Returns the settings of a program.
-fn settings_of(program: &clap::Command) -> Vec<Setting> {
+pub(crate) fn settings_of(program: &clap::Command) -> Vec<Setting> {
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();
         let default = arg.get_default_values().iter().filter(|_| takes_value);

@@ -5,13 +5,14 @@ mod reserve_host_ports;
 mod rights;
 mod support;
 
+use nodegate_testbed::programs::must_run;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, manifest};
-use support::{Settings, install};
+use support::{default_of, install, seconds_of};
 
 /// The files that are whole, each an alternative to the others.
 const WHOLE: [&str; 4] = ["install", "install-host-checks", "install-host-signals", "install-openshift"];
@@ -35,9 +36,7 @@ fn additions() -> Vec<String> {
 #[test]
 fn the_manifests_are_what_the_chart_renders() {
     let directory = tempfile::tempdir().unwrap();
-    let output =
-        Command::new(format!("{ROOT}/hack/render-manifests")).arg(directory.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    must_run(Command::new(format!("{ROOT}/hack/render-manifests")).arg(directory.path()));
     let (rendered, here) = (files(directory.path()), files(&Path::new(ROOT).join("manifests")));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
     for (name, text) in &rendered {
@@ -66,19 +65,16 @@ fn every_file_of_manifests_adds_objects_of_its_own_and_only_known_fields() {
 
 #[test]
 fn the_kustomization_is_the_whole_installation() {
-    let mut kubectl = Command::new("kubectl");
-    let built =
-        kubectl.args(["kustomize", &format!("{ROOT}/manifests")]).output().expect("kubectl is needed");
+    let built = must_run(Command::new("kubectl").args(["kustomize", &format!("{ROOT}/manifests")]));
     let sorted = |manifests: Manifests| manifests.0.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-    assert_eq!(sorted(Manifests::parse(&String::from_utf8_lossy(&built.stdout))), sorted(install()));
+    assert_eq!(sorted(Manifests::parse(&built)), sorted(install()));
 }
 
 #[test]
 fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
     let manifests = install();
-    let settings = Settings::read();
     let container = &manifests.pod().every("/containers")[0];
-    let port: u64 = settings.default_of("LISTEN_PORT").unwrap().parse().unwrap();
+    let port: u64 = default_of("LISTEN_PORT").parse().unwrap();
     for (probe, path) in
         [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]
     {
@@ -87,11 +83,11 @@ fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
     let start_up = &container["startupProbe"];
     let timeout = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
     assert!(
-        timeout > settings.seconds("NODEGATE_STALE_AFTER"),
+        timeout > seconds_of("NODEGATE_STALE_AFTER"),
         "nothing listens before the wait for the API server is over"
     );
     let end = manifests.pod().number("/terminationGracePeriodSeconds");
-    assert!(end > settings.seconds("NODEGATE_SHUTDOWN_GRACE"), "SIGKILL would cut requests in flight");
+    assert!(end > seconds_of("NODEGATE_SHUTDOWN_GRACE"), "SIGKILL would cut requests in flight");
 }
 
 /// Shows that the `FlowSchema` covers the agent's own rights, and the agent alone.

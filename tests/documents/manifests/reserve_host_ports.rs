@@ -1,6 +1,6 @@
 //! examples/security: a policy that keeps other Pods from the agent's ports on the host.
 
-use super::support::{Json, Manifests, ROOT, Settings, install, knows_every_field};
+use super::support::{Json, Manifests, ROOT, default_of, install, knows_every_field};
 use std::fs;
 
 #[test]
@@ -12,10 +12,7 @@ fn the_host_port_policy_is_complete_and_names_the_agents_ports_and_namespace() {
     let binding = objects.the("ValidatingAdmissionPolicyBinding", "nodegate-host-ports");
     assert_eq!(binding.at("/spec/policyName"), policy.at("/metadata/name"));
     assert_eq!(binding.at("/spec/validationActions/0"), "Deny");
-    let settings = Settings::read();
-    let ports = ["LISTEN_PORT", "NODEGATE_AGENT_CHECK_PORT"]
-        .map(|name| settings.default_of(name).unwrap())
-        .join(", ");
+    let ports = ["LISTEN_PORT", "NODEGATE_AGENT_CHECK_PORT"].map(default_of).join(", ");
     assert_eq!(policy.at("/spec/variables/0/expression"), &format!("[{ports}]"));
     let namespace = install().the("DaemonSet", "nodegate").at("/metadata/namespace").clone();
     let expression = format!("request.namespace != '{}'", namespace.as_str().unwrap());

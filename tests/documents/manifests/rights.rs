@@ -6,33 +6,7 @@ use std::fmt::Write as _;
 
 /// Each rule of each role, and each binding. The rights of the gate are also those of its tests
 /// (`crates/eviction-gate/tests/gate/lab.rs`).
-const RIGHTS: &str = "
-install: /nodegate: get,list,watch nodes
-install: nodegate/nodegate has /nodegate
-install: kube-node-lease/nodegate: list,watch leases
-install: nodegate/nodegate has kube-node-lease/nodegate
-eviction-gate: /nodegate-eviction-gate: get pods,nodes,namespaces
-eviction-gate: /nodegate-eviction-gate: create events
-eviction-gate: /nodegate-eviction-gate: get,patch validatingwebhookconfigurations nodegate-eviction-gate
-eviction-gate: nodegate/nodegate-eviction-gate has /nodegate-eviction-gate
-eviction-gate: nodegate/nodegate-eviction-gate: get,update secrets nodegate-eviction-gate
-eviction-gate: nodegate/nodegate-eviction-gate: create pods/eviction
-eviction-gate: nodegate/nodegate-eviction-gate has nodegate/nodegate-eviction-gate
-haproxy: /nodegate-haproxy: get,list,watch nodes,services
-haproxy: nodegate/nodegate-haproxy has /nodegate-haproxy
-publish-status: /nodegate-haproxy-status: patch services/status
-publish-status: /nodegate-haproxy-status: create events
-publish-status: nodegate/nodegate-haproxy has /nodegate-haproxy-status
-services: /nodegate-services: list,watch endpointslices
-services: nodegate/nodegate has /nodegate-services
-plugin-users: /nodegate-plugin: get,list nodes
-plugin-users: /nodegate-plugin: list validatingwebhookconfigurations
-plugin-users: /nodegate-plugin: list services
-plugin-users: nodegate/nodegate-plugin: list pods
-plugin-users: nodegate/nodegate-plugin: get pods/proxy
-static-pod-rights: /nodegate-static has /nodegate
-static-pod-rights: /nodegate-static has kube-node-lease/nodegate
-";
+const RIGHTS: &str = include_str!("rights.txt");
 
 const FILES: [&str; 7] = [
     "install",
@@ -51,7 +25,7 @@ fn words(value: &Value, key: &str) -> String {
 
 #[test]
 fn the_manifests_give_these_rights_and_no_others() {
-    let mut found = "\n".to_owned();
+    let mut found = String::new();
     for file in FILES {
         for object in manifest(file).0 {
             let text = |pointer: &str| {

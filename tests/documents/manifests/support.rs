@@ -1,5 +1,6 @@
 //! The manifests as tests read them, and the agent's settings from its parser.
 
+use crate::docs::settings::settings_of;
 use clap::CommandFactory;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
@@ -117,28 +118,13 @@ impl Json for Value {
     }
 }
 
-/// The environment variables of the agent with their defaults.
-pub(crate) struct Settings(Vec<(String, String)>);
+/// Returns the default of one of the agent's environment variables.
+pub(crate) fn default_of(env: &str) -> String {
+    let mut settings = settings_of(&nodegate_agent::Args::command()).into_iter();
+    settings.find(|setting| setting.env == env).unwrap_or_else(|| panic!("no {env}")).default
+}
 
-impl Settings {
-    pub(crate) fn read() -> Self {
-        let setting = |arg: &clap::Arg| {
-            let name = arg.get_env()?.to_str()?.to_owned();
-            let default = arg.get_default_values().first().and_then(|value| value.to_str());
-            Some((name, default.unwrap_or_default().to_owned()))
-        };
-        Self(nodegate_agent::Args::command().get_arguments().filter_map(setting).collect())
-    }
-
-    pub(crate) fn default_of(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, default)| default.as_str())
-    }
-
-    pub(crate) fn seconds(&self, name: &str) -> u64 {
-        let default = self.default_of(name).unwrap();
-        default
-            .strip_suffix('s')
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_else(|| panic!("{name}: {default}"))
-    }
+/// Returns a default in seconds.
+pub(crate) fn seconds_of(env: &str) -> u64 {
+    humantime::parse_duration(&default_of(env)).unwrap().as_secs()
 }

@@ -1,13 +1,14 @@
 //! The reader's machine, with what the page asks for and nothing else, and what is around the cluster: a registry, and
 //! balancers.
 
-use super::{Way, terminal::Terminal};
+use super::Way;
 use crate::daemonset::helms;
+use crate::site::new_connection;
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::Prober;
 use nodegate_testbed::process::Program;
-use nodegate_testbed::programs::{run, system};
+use nodegate_testbed::programs::{must_run, run, system};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, SECOND_NODE, SecondNode};
 use nodegate_testbed::waiting::until;
 use std::env;
@@ -15,7 +16,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 const REGISTRY: &str = "registry.example.com";
@@ -39,9 +40,16 @@ pub(super) fn reuse_builds(clone: &Path) {
     symlink(builds, clone.join("target")).unwrap();
 }
 
+/// Runs a command in a shell whose state goes on: what a command changes, such as the directory or a variable, holds for
+/// the next one. An hour is longer than a release build takes on a busy machine.
+const SHELL: &str = r#"command=$READERS_COMMAND; unset READERS_COMMAND; [ ! -e "$0" ] || . "$0"
+set -a; eval "$command"; code=$?; set +a
+{ export -p; printf 'cd %q\n' "$PWD"; } >"$0"; exit "$code""#;
+
 pub(super) struct Machine {
     pub(super) directory: PathBuf,
-    pub(super) terminal: Terminal,
+    /// Runs the command in the variable `READERS_COMMAND`.
+    pub(super) shell: Command,
 }
 
 impl Machine {
@@ -86,7 +94,10 @@ impl Machine {
         fs::write(files.join("auth.json"), format!(r#"{{"auths": {{"{REGISTRY}": {{"auth": "dTpw"}}}}}}"#))
             .unwrap();
 
-        let mut bash = system("bash");
+        let mut bash = system("timeout");
+        bash.args(["3600", "bash", "--noprofile", "--norc", "-o", "pipefail", "-c", SHELL])
+            .arg(files.join("state"));
+        bash.stdin(Stdio::null());
         let own = |name: &str, default: &str| {
             env::var_os(name).unwrap_or_else(|| Path::new(&env::var("HOME").unwrap()).join(default).into())
         };
@@ -104,7 +115,7 @@ impl Machine {
         }
         // The cluster's network has no way out.
         bash.env("CARGO_NET_OFFLINE", "true");
-        Self { directory, terminal: Terminal::open(bash, files) }
+        Self { directory, shell: bash }
     }
 }
 
@@ -121,7 +132,7 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
         at = at.display(),
         pki = pki.display()
     );
-    shell(&mut system("sh"), &script);
+    must_run(system("sh").args(["-ec", &script]));
     let trusts = format!(
         "echo {REGISTRY_ADDRESS} {REGISTRY} >>/etc/hosts; for at in containers containerd; do mkdir -p /etc/$at/certs.d/{REGISTRY}; done; \
          cp {pki}/ca.crt /etc/containers/certs.d/{REGISTRY}/; \
@@ -129,8 +140,8 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
         pki = pki.display()
     );
     // /etc is the nodes' own there.
-    shell(&mut system("sh"), &trusts);
-    shell(&mut second.command("sh"), &trusts);
+    must_run(system("sh").args(["-ec", &trusts]));
+    must_run(second.command("sh").args(["-ec", &trusts]));
     let settings = at.join("registry.yml");
     let text = format!(
         "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {at}/images}}}}\n\
@@ -144,11 +155,6 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
     program
 }
 
-fn shell(command: &mut Command, script: &str) {
-    let output = command.args(["-ec", script]).output().unwrap();
-    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// A load balancer at one of the page's addresses, with the page's backend, and its clients.
 pub(super) struct Balancer {
     haproxy: Haproxy,
@@ -158,22 +164,15 @@ pub(super) struct Balancer {
 impl Balancer {
     pub(super) fn start(cluster: &RealCluster, address: &str, backend: &str) -> Self {
         run(&format!("ip address replace {address}/32 dev lo"));
-        let directory = cluster.files.path().join(address);
-        fs::create_dir_all(&directory).unwrap();
         let clients = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let text = format!(
-            "global\n    stats socket {}/nodegate.sock level admin\n\
-             defaults\n    mode tcp\n    source {address}\n    retries 0\n    timeout connect 2s\n    timeout client 10s\n    timeout server 10s\n\
-             frontend clients\n    bind {clients}\n    default_backend nodes\n{backend}",
-            directory.display()
+            "defaults\n    mode tcp\n    source {address}\n    retries 0\n    timeout connect 2s\n    timeout client 10s\n    \
+             timeout server 10s\nfrontend clients\n    bind {clients}\n    default_backend nodes\n{backend}"
         );
-        let file = directory.join("haproxy.cfg");
-        fs::write(&file, text).unwrap();
-        let haproxy = Haproxy::start(&file);
+        let haproxy = Haproxy::with(&cluster.files.path().join(address), &text);
         haproxy.wait_server(REAL_NODE, "up", LiveServer::is_ready);
         haproxy.wait_server(SECOND_NODE, "up", LiveServer::is_ready);
-        let clients =
-            Prober::start(clients, crate::rollout::clients::new_connection, REQUESTS_A_SECOND, CLIENTS);
+        let clients = Prober::start(clients, new_connection, REQUESTS_A_SECOND, CLIENTS);
         Self { haproxy, clients }
     }
 

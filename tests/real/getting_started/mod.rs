@@ -2,22 +2,19 @@
 //! begins in an empty directory, for a cluster with two nodes and a Service behind two load balancers, while clients send requests.
 
 mod machine;
-mod terminal;
 
 use crate::daemonset::TIMEOUT;
 use crate::pages::{Block, Page};
-use crate::rollout::ingress::{Hook, OBJECTS, make_image, pods};
-use crate::site::Pods;
+use crate::rollout::ingress::{Hook, make_image, service, workload};
+use crate::site::{POOL, Pods};
 use crate::steps::{Step, matches};
 use machine::{Balancer, Machine, registry, reuse_builds};
 use nodegate_testbed::prober::Probe;
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE_IP};
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE_IP, seen};
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use terminal::Terminal;
 
 const PAGE: &str = "docs/getting-started.md";
 
@@ -71,7 +68,7 @@ fn walk(way: Way, what: &str) {
     cluster.remove_agents();
     let second = cluster.second_node();
     let _registry = (way == Way::Registry).then(|| registry(&cluster, &second));
-    let _service = service(&cluster);
+    let _service = start_service(&cluster);
     let mut machine = Machine::new(&cluster, way);
     let page = Page::read(PAGE);
     let (began, mut commands, mut balancers) = (Instant::now(), 0, Vec::new());
@@ -100,36 +97,19 @@ fn walk(way: Way, what: &str) {
         requests += balancer.clients.probes().len();
     }
     drop(balancers);
-    run(&mut machine.terminal, &Step { command: REMOVE.to_owned(), ..Step::default() });
-    seen(
-        what,
-        &format!(
-            "{commands} commands in {:.0} s, 0 stumbles; 0 of {requests} requests lost",
-            began.elapsed().as_secs_f64()
-        ),
-    );
+    run(&mut machine, &Step { command: REMOVE.to_owned(), ..Step::default() });
+    let took = began.elapsed();
+    seen(what, format!("{commands} commands in {took:.0?}, 0 stumbles; 0 of {requests} requests lost"));
     drop(machine);
     cluster.remove_agents();
 }
 
 /// Starts the Service that the page's HAProxy forwards to, with a pod on each node that ends as it should.
-fn service(cluster: &RealCluster) -> Pods<'_> {
+fn start_service(cluster: &RealCluster) -> Pods<'_> {
     make_image(cluster);
-    let service = format!(
-        "---
-apiVersion: v1
-kind: Service
-metadata: {{name: ingress, namespace: pool}}
-spec: {{type: NodePort, selector: {{app: ingress}}, ports: [{{port: 80, targetPort: 8080, nodePort: {NODE_PORT}}}]}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: ingress, namespace: pool}}
-spec:
-  replicas: 2"
-    );
     let removed_at_the_end = Pods(cluster);
-    cluster.apply(&format!("{OBJECTS}{service}{}", pods(Hook::Sleep(5))));
+    let pods = workload("Deployment", "replicas: 2", Hook::Sleep(5));
+    cluster.apply(&[POOL, &service(NODE_PORT), &pods].join("---\n"));
     cluster.kubectl.must(&["--namespace=pool", "rollout", "status", "deployment/ingress", TIMEOUT]);
     removed_at_the_end
 }
@@ -140,7 +120,7 @@ fn for_this_cluster(text: &str) -> String {
 
 /// Takes a step of the page, and looks whether the balancers do what the page says.
 fn take(machine: &mut Machine, step: &Step, balancers: &[Balancer]) {
-    run(&mut machine.terminal, step);
+    run(machine, step);
     if step.command.starts_with("git clone ") {
         reuse_builds(&machine.directory.join("nodegate"));
     }
@@ -153,22 +133,22 @@ fn take(machine: &mut Machine, step: &Step, balancers: &[Balancer]) {
 }
 
 /// Runs a command until it prints what the page shows; one without output runs once.
-fn run(terminal: &mut Terminal, step: &Step) {
+fn run(machine: &mut Machine, step: &Step) {
     let (command, prints) = (for_this_cluster(&step.command), for_this_cluster(&step.prints));
     let began = Instant::now();
     let mut runs = 1;
     loop {
-        let ended = terminal.run(&command);
-        if ended.is_success && (prints.is_empty() || matches(&prints, &ended.stdout)) {
+        let ended = machine.shell.env("READERS_COMMAND", &command).output().unwrap();
+        let [said, errors] =
+            [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        if ended.status.success() && (prints.is_empty() || matches(&prints, &said)) {
             let again = if runs == 1 { String::new() } else { format!(", {runs} runs") };
-            seen(&format!("$ {command}"), &format!("{:.1} s{again}", began.elapsed().as_secs_f64()));
+            seen(&format!("$ {command}"), format!("{:.1?}{again}", began.elapsed()));
             return;
         }
         assert!(
             !prints.is_empty() && began.elapsed() < DEADLINE,
-            "a stumble: $ {command}\n{}{}\nexpected:\n{prints}",
-            ended.stdout,
-            ended.stderr
+            "a stumble: $ {command}\n{said}{errors}\nexpected:\n{prints}"
         );
         runs += 1;
         thread::sleep(Duration::from_millis(500));

@@ -1,21 +1,19 @@
 //! The course of an ending: when balancers have acknowledged and pods end, and which requests are lost.
 
 use crate::site::{Site, WAYS, Way, drain, listens};
-use nodegate_testbed::real_cluster::DEADLINE;
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::real_cluster::{seen, until_so};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time for which clients go on after all has ended.
 const AFTERWARDS: Duration = Duration::from_secs(5);
-
 /// The longest time for which the agent gives the answer that it gave before.
 const RENDERED: Duration = Duration::from_millis(100);
 
 /// What came when after the signal.
-#[derive(Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Course {
+    began: Instant,
     pub(super) out: Option<Duration>,
     pub(super) acknowledged: Option<Duration>,
     pub(super) plain: Option<Duration>,
@@ -24,9 +22,18 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Watches pods and agent until `is_over`.
-    pub(super) fn watch(site: &Site<'_>, began: Instant, is_over: impl Fn(&Self) -> bool) -> Self {
-        let mut course = Self::default();
+    /// Causes an ending, and watches pods and agent until `is_over`.
+    pub(super) fn of(site: &Site<'_>, end: impl FnOnce(), is_over: fn(&Self) -> bool) -> Self {
+        thread::scope(|scope| {
+            let watching = scope.spawn(|| Self::watch(site, is_over));
+            end();
+            watching.join().unwrap()
+        })
+    }
+
+    fn watch(site: &Site<'_>, is_over: fn(&Self) -> bool) -> Self {
+        let began = Instant::now();
+        let mut course = Self { began, out: None, acknowledged: None, plain: None, held: None, agent: None };
         let step = || {
             let [plain, held, agent] =
                 [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
@@ -35,72 +42,55 @@ impl Course {
             thread::sleep(RENDERED);
             let state = drain(site.agent);
             let now = began.elapsed();
-            note(&mut course.out, now, state["verdict"].as_str().is_some_and(|is| is != "ready"));
-            note(&mut course.acknowledged, now, state["acknowledged"] == true);
-            note(&mut course.plain, now, plain);
-            note(&mut course.held, now, held);
-            note(&mut course.agent, now, agent);
-            is_over(&course).then_some(())
+            for (time, is_so) in [
+                (&mut course.out, state["verdict"].as_str().is_some_and(|is| is != "ready")),
+                (&mut course.acknowledged, state["acknowledged"] == true),
+                (&mut course.plain, plain),
+                (&mut course.held, held),
+                (&mut course.agent, agent),
+            ] {
+                *time = time.or(is_so.then_some(now));
+            }
+            is_over(&course)
         };
-        until_within(DEADLINE, step, || "the pods go on".to_owned());
+        until_so(step, || "the pods go on".to_owned());
         course
     }
 
-    pub(super) fn pods_have_ended(&self) -> bool {
-        self.plain.is_some() && self.held.is_some()
-    }
-
     pub(super) fn acknowledged_and_pods_ended(&self) -> bool {
-        self.acknowledged.is_some() && self.pods_have_ended()
+        self.acknowledged.is_some() && self.plain.is_some() && self.held.is_some()
     }
 
     pub(super) fn all_has_ended(&self) -> bool {
-        self.agent.is_some() && self.pods_have_ended()
-    }
-
-    pub(super) fn is_acknowledged_before(&self, end: Option<Duration>) -> bool {
-        self.acknowledged.zip(end).is_some_and(|(acknowledged, end)| acknowledged <= end)
+        self.agent.is_some() && self.plain.is_some() && self.held.is_some()
     }
 
     /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
     /// lost without and with a hook.
-    pub(super) fn report(&self, what: &str, site: &Site<'_>, began: Instant) -> [u32; 2] {
+    pub(super) fn report(&self, what: &str, site: &Site<'_>) -> [u32; 2] {
         thread::sleep(AFTERWARDS);
-        let requests = WAYS.map(|way| site.requests(way, began));
+        let requests = WAYS.map(|way| site.requests(way, self.began));
         let times = [self.out, self.acknowledged, self.plain, self.held, self.agent]
-            .map(|time| time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64())));
+            .map(|time| time.map_or("-".to_owned(), |time| format!("{time:.1?}")));
         let lost = requests.map(|way| {
-            let last = way.last_lost.map(|last| last.saturating_duration_since(began).as_secs_f64());
-            let until = last.map_or_else(String::new, |last| format!(", until {last:.1} s"));
+            let last = way.last_lost.map(|last| last.saturating_duration_since(self.began));
+            let until = last.map_or_else(String::new, |last| format!(", until {last:.1?}"));
             format!("{} of {}{until}", way.lost, way.all)
         });
-        seen(what, &format!("| {} | {} |", times.join(" | "), lost.join(" | ")));
+        seen(what, format!("| {} | {} |", times.join(" | "), lost.join(" | ")));
         requests.map(|way| way.lost)
     }
 
     /// Asserts that the hook did what it is for, and that there was something to do.
     pub(super) fn held_until_acknowledged(&self, what: &str, [lost_plain, lost_held]: [u32; 2]) {
-        assert!(
-            self.is_acknowledged_before(self.held),
-            "{what}: acknowledged {:?}, ended {:?}",
-            self.acknowledged,
-            self.held
-        );
+        assert!(self.acknowledged.is_some() && self.acknowledged <= self.held, "{what}: {self:?}");
         assert!(self.plain < self.acknowledged, "{what}: the pod without a hook waited, too");
         assert!(lost_plain > 0, "{what}: no request was lost without a hook");
         assert_eq!(lost_held, 0, "{what}: lost in spite of the hook");
     }
 }
 
-fn note(slot: &mut Option<Duration>, now: Duration, is_so: bool) {
-    if slot.is_none() && is_so {
-        *slot = Some(now);
-    }
-}
-
 pub(super) fn header() {
-    seen(
-        "ending",
-        "| 503 | acknowledged | pod without the hook | pod with it | agent | lost without the hook | lost with it |",
-    );
+    let columns = "503 | acknowledged | pod without the hook | pod with it | agent | lost without the hook";
+    seen("ending", format!("| {columns} | lost with it |"));
 }

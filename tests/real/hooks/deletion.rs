@@ -3,8 +3,6 @@
 use super::course::{Course, header};
 use crate::site::{Site, WAYS, Way};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};
-use std::thread;
-use std::time::Instant;
 
 /// A name, what ends the pods, and what brings the node back into service.
 type Ending<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
@@ -46,13 +44,8 @@ fn deletions_on_a_node_that_goes_out() {
         ),
     ];
     for (what, end, undo) in endings {
-        let began = Instant::now();
-        let course = thread::scope(|scope| {
-            let watching = scope.spawn(|| Course::watch(&site, began, Course::acknowledged_and_pods_ended));
-            end();
-            watching.join().unwrap()
-        });
-        course.held_until_acknowledged(what, course.report(what, &site, began));
+        let course = Course::of(&site, end, Course::acknowledged_and_pods_ended);
+        course.held_until_acknowledged(what, course.report(what, &site));
         assert_eq!(course.agent, None, "{what}: the agent has ended, too");
         undo();
         site.start_again();

@@ -9,10 +9,7 @@ use crate::daemonset::Installed;
 use crate::site::{HOOK, Pods, Way, drain};
 use nodegate_testbed::http;
 use nodegate_testbed::prober::{self, Prober};
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, repository_file};
-use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
-use std::fmt::Write as _;
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, repository_file, seen, until_so};
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +25,8 @@ const HOOKED: &str = "--selector=kind=hooked";
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Waits until this is so, and returns the time since `began`.
-fn after(began: Instant, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    until_within(DEADLINE, || is_so().then_some(()), || what.to_owned());
+fn after(began: Instant, what: &str, is_so: impl FnMut() -> bool) -> Duration {
+    until_so(is_so, || what.to_owned());
     began.elapsed()
 }
 
@@ -40,32 +37,14 @@ fn start_in_the_network_of_pods(cluster: &RealCluster) {
     let node = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).unwrap();
     assert!(node["spec"]["podCIDRs"].is_null(), "the Node names its pods' network");
     cluster.node_script(&["image", "busybox", "busybox"]);
-    let mut pods = String::new();
-    for (kind, hook) in [("exec", format!("exec: {{{EXEC}}}")), ("get", HOOK.to_owned())] {
-        for index in 0..PODS_OF_A_KIND {
-            writeln!(
-                pods,
-                "---
-apiVersion: v1
-kind: Pod
-metadata: {{name: {kind}-{index}, namespace: pool, labels: {{kind: hooked}}}}
-spec:
-  nodeName: {REAL_NODE}
-  terminationGracePeriodSeconds: 60
-  containers:
-  - name: application
-    image: real-cluster/busybox:1
-    command: [/bin/sh, -c, 'trap exit TERM; sleep 3600 & wait']
-    env:
-    - {{name: NODE_IP, valueFrom: {{fieldRef: {{fieldPath: status.hostIP}}}}}}
-    lifecycle:
-      preStop:
-        {hook}"
-            )
-            .unwrap();
-        }
-    }
-    cluster.apply(&pods);
+    let pods = [("exec", format!("exec: {{{EXEC}}}")), ("get", HOOK.to_owned())].map(|(kind, hook)| {
+        let pods = (0..PODS_OF_A_KIND).map(|index| {
+            let pod = include_str!("../objects/hooked.yaml").replace("$name", &format!("{kind}-{index}"));
+            pod.replace("$hook", &hook)
+        });
+        pods.collect::<String>()
+    });
+    cluster.apply(&pods.concat());
     let ready = ["--namespace=pool", "wait", "pods", HOOKED, "--for=condition=Ready", "--timeout=10m"];
     cluster.kubectl.must(&ready);
 }
@@ -93,7 +72,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     let began = Instant::now();
     pods.delete(&["held"]);
     let in_service = after(began, "the pod to end on a node in service", || pods.is_gone("held"));
-    seen("hook on a node in service", &format!("the pod is gone after {:.1} s", in_service.as_secs_f64()));
+    seen("hook on a node in service", format!("the pod is gone after {in_service:.1?}"));
     assert!(in_service >= Duration::from_secs(2), "it did not settle");
 
     start_in_the_network_of_pods(&cluster);
@@ -122,13 +101,10 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     after(began, "each hook's 200", || answered(200) == before + 2 * PODS_OF_A_KIND);
     assert_eq!(answered(429), 0);
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    let how =
+        format!("{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once");
     seen(
         "hooks in the network of pods",
-        &format!(
-            "{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once, no 429; acknowledged \
-             after {:.1} s, all gone after {:.1} s",
-            acknowledged.as_secs_f64(),
-            ended.as_secs_f64()
-        ),
+        format!("{how}, no 429; acknowledged after {acknowledged:.1?}, all gone after {ended:.1?}"),
     );
 }

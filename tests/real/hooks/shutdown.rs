@@ -2,16 +2,13 @@
 
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
-use crate::rollout::clients::new_connection;
-use crate::rollout::ingress::{Hook, OBJECTS, make_image, pods};
-use crate::site::{Pods, Site, WAYS, Way};
+use crate::rollout::ingress::{Hook, make_image, service, workload};
+use crate::site::{POOL, Pods, Site, WAYS, Way, new_connection};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::real_cluster::{
-    DEADLINE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file,
+    DEADLINE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file, seen, until_so,
 };
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
-use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,15 +16,15 @@ use std::time::{Duration, Instant};
 const GRACEFUL: &str = "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 15s";
 /// Reboots the node through logind until systemd would end everything, and returns the course so far and the
 /// time to that.
-fn reboot(site: &Site<'_>, power: &Power<'_>) -> (Instant, Course, Duration) {
-    let (began, at) = (Instant::now(), now());
-    let course = thread::scope(|scope| {
-        let watching = scope.spawn(|| Course::watch(site, began, Course::all_has_ended));
-        power.reboot();
-        watching.join().unwrap()
-    });
-    let reached = until_within(DEADLINE, || power.reached(), || power.inhibitors());
-    (began, course, reached.saturating_sub(at))
+fn reboot(site: &Site<'_>, power: &Power<'_>) -> (Course, Duration) {
+    let at = now();
+    let course = Course::of(site, || power.reboot(), Course::all_has_ended);
+    (course, wait_reached(power).saturating_sub(at))
+}
+
+/// Waits until systemd would end everything, and returns the time of that.
+fn wait_reached(power: &Power<'_>) -> Duration {
+    until_within(DEADLINE, || power.reached(), || power.inhibitors())
 }
 
 fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>) {
@@ -57,10 +54,10 @@ fn a_graceful_shutdown_ends_the_agent_last() {
         if beside {
             power.start_nodegate_shutdown();
         }
-        let (began, course, reached) = reboot(&site, &power);
+        let (course, reached) = reboot(&site, &power);
         power.end();
-        let lost = course.report(what, &site, began);
-        seen(what, &format!("systemd ends the rest after {:.1} s", reached.as_secs_f64()));
+        let lost = course.report(what, &site);
+        seen(what, format!("systemd ends the rest after {reached:.1?}"));
         course.held_until_acknowledged(what, lost);
         assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
         back_in_service(&cluster, &site, &mut power);
@@ -72,13 +69,16 @@ fn a_graceful_shutdown_ends_the_agent_last() {
 fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str]) -> Power<'a> {
     let power = cluster.power(settings);
     let knows = || {
-        let pods = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}/proxy/pods")).ok()?;
-        let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let names: Vec<String> = pods["items"].as_array()?.iter().map(name).collect();
+        let pods = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}/proxy/pods")).unwrap_or_default();
+        let pods = pods["items"].as_array().cloned().unwrap_or_default();
+        let is_there = |name: &&str| {
+            pods.iter()
+                .any(|pod| pod["metadata"]["name"].as_str().is_some_and(|found| found.starts_with(name)))
+        };
         let delays = settings.is_empty() || power.inhibitors().contains("kubelet");
-        (delays && expected.iter().all(|pod| names.iter().any(|name| name.starts_with(pod)))).then_some(())
+        delays && expected.iter().all(is_there)
     };
-    until_within(DEADLINE, knows, || power.inhibitors());
+    until_so(knows, || power.inhibitors());
     // It reads its list of pods one by one.
     thread::sleep(Duration::from_secs(2));
     power
@@ -95,36 +95,31 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
     let what = "shutdown that is not configured";
-    let (began, at) = (Instant::now(), now());
-    power.reboot();
-    let reached = until_within(DEADLINE, || power.reached(), || power.inhibitors()).saturating_sub(at);
-    let course = thread::scope(|scope| {
-        let watching = scope.spawn(|| Course::watch(&site, began, Course::all_has_ended));
+    let at = now();
+    let end = || {
+        power.reboot();
+        let reached = wait_reached(&power).saturating_sub(at);
+        seen(what, format!("systemd ends everything after {reached:.1?}"));
         power.end();
-        watching.join().unwrap()
-    });
-    let lost = course.report(what, &site, began);
-    seen(what, &format!("systemd ends everything after {:.1} s", reached.as_secs_f64()));
-    assert_eq!(course.acknowledged, None, "{what}");
-    assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
+    };
+    let course = Course::of(&site, end, Course::all_has_ended);
+    loses_requests(&course, what, &site);
     back_in_service(&cluster, &site, &mut power);
 
-    let what = "power cut";
-    let began = Instant::now();
-    let course = thread::scope(|scope| {
-        let watching = scope.spawn(|| Course::watch(&site, began, Course::all_has_ended));
-        power.cut();
-        watching.join().unwrap()
-    });
-    let lost = course.report(what, &site, began);
+    let (what, began) = ("power cut", Instant::now());
+    let course = Course::of(&site, || power.cut(), Course::all_has_ended);
+    loses_requests(&course, what, &site);
+    cluster.wait_node("Unknown", REAL_NODE);
+    let unknown = began.elapsed();
+    seen(what, format!("the node controller reports Ready=Unknown after {unknown:.0?}"));
+    back_in_service(&cluster, &site, &mut power);
+}
+
+/// Asserts that nothing waits for balancers.
+fn loses_requests(course: &Course, what: &str, site: &Site<'_>) {
+    let lost = course.report(what, site);
     assert_eq!(course.acknowledged, None, "{what}");
     assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
-    cluster.wait_node("Unknown", REAL_NODE);
-    seen(
-        what,
-        &format!("the node controller reports Ready=Unknown after {:.0} s", began.elapsed().as_secs_f64()),
-    );
-    back_in_service(&cluster, &site, &mut power);
 }
 
 /// What no program on the node can prevent: another node forwards requests of a Service with the policy `Cluster` to
@@ -137,19 +132,8 @@ fn a_shutdown_loses_what_other_nodes_forward() {
     let _second = cluster.second_node();
     make_image(&cluster);
     let _pods = Pods(&cluster);
-    let service = format!(
-        "---
-apiVersion: v1
-kind: Service
-metadata: {{name: ingress, namespace: pool}}
-spec: {{type: NodePort, selector: {{app: ingress}}, ports: [{{port: 80, targetPort: 8080, nodePort: {NODE_PORT}}}]}}
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {{name: ingress, namespace: pool}}
-spec:"
-    );
-    cluster.apply(&format!("{OBJECTS}{service}{}", pods(Hook::None)));
+    let (service, pods) = (service(NODE_PORT), workload("DaemonSet", "", Hook::None));
+    cluster.apply(&[POOL, &service, &pods].join("---\n"));
     cluster.kubectl.must(&["--namespace=pool", "rollout", "status", "daemonset/ingress", TIMEOUT]);
     let address = format!("{SECOND_NODE_IP}:{NODE_PORT}").parse().unwrap();
     for (kubelet, settings) in [("graceful shutdown", GRACEFUL), ("shutdown that is not configured", "")] {
@@ -158,19 +142,19 @@ spec:"
         clients.wait(100);
         let began = Instant::now();
         power.reboot();
-        until_within(DEADLINE, || power.reached(), || power.inhibitors());
+        wait_reached(&power);
         power.end();
         let is_over = || {
-            let last = clients.answered_since(Instant::now().checked_sub(Duration::from_secs(10))?);
-            (began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)).then_some(())
+            let then = Instant::now().checked_sub(Duration::from_secs(10));
+            let last = clients.answered_since(then.unwrap_or(began));
+            began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)
         };
-        until_within(DEADLINE, is_over, || cluster.pods());
+        until_so(is_over, || cluster.pods());
         let all = clients.answered_since(began);
         let lost: Vec<_> = all.iter().filter(|request| !is_answered(request)).collect();
         let last = lost.last().expect("no request was lost: docs/reboots.md says otherwise").answered;
-        let until = last.duration_since(began).as_secs_f64();
-        let what = format!("{} of {} lost, until {until:.1} s", lost.len(), all.len());
-        seen("forwarded by another node", &format!("{kubelet}: {what}"));
+        let what = format!("{} of {} lost, until {:.1?}", lost.len(), all.len(), last - began);
+        seen("forwarded by another node", format!("{kubelet}: {what}"));
         power.boot();
         cluster.wait_node("True", REAL_NODE);
         drop(power);

@@ -1,7 +1,8 @@
-//! The clients of a balancer: one request a connection, and connections that are kept.
+//! Clients of a balancer that keep their connections.
 
-use nodegate_testbed::http::{self, ProbeReply};
-use nodegate_testbed::prober::{Saw, exchange};
+use nodegate_testbed::http;
+use nodegate_testbed::prober::Saw;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -9,19 +10,6 @@ use std::time::Duration;
 const A_REQUEST: Duration = Duration::from_secs(5);
 /// How many requests a kept connection gets. The next connection may come to the other node.
 const REQUESTS_OF_A_CONNECTION: u32 = 40;
-
-fn arrived(reply: &ProbeReply) -> Saw {
-    match reply.status {
-        200 => Saw::Answer(200, String::new()),
-        status => Saw::Failed(status.to_string()),
-    }
-}
-
-/// Sends a request on a connection of its own.
-pub(crate) fn new_connection(to: SocketAddr) -> Saw {
-    let read = |text: &str| Some(arrived(&ProbeReply::parse(text)?));
-    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", A_REQUEST, read)
-}
 
 /// A client that keeps its connection until the server says that it closes it.
 #[derive(Default)]
@@ -42,7 +30,6 @@ impl Kept {
     }
 
     fn exchange(&mut self, to: SocketAddr) -> std::io::Result<Saw> {
-        use std::io::Write as _;
         let (mut stream, number) = match self.connection.take() {
             Some(kept) => kept,
             None => (TcpStream::connect_timeout(&to, A_REQUEST)?, 0),
@@ -57,6 +44,9 @@ impl Kept {
         if !closes && number < REQUESTS_OF_A_CONNECTION {
             self.connection = Some((stream, number + 1));
         }
-        Ok(arrived(&reply))
+        Ok(match reply.status {
+            200 => Saw::Answer(200, String::new()),
+            status => Saw::Failed(status.to_string()),
+        })
     }
 }

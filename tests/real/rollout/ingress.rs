@@ -2,10 +2,7 @@
 
 use nodegate_testbed::real_cluster::RealCluster;
 
-/// The longest time that a hook gets.
-const TIMEOUT: u32 = 120;
-
-/// What a pod of the ingress does before it gets SIGTERM.
+/// What a pod of the ingress does before it gets SIGTERM. The hook gets two minutes at most.
 #[derive(Clone, Copy)]
 pub(crate) enum Hook {
     None,
@@ -15,66 +12,35 @@ pub(crate) enum Hook {
 
 impl Hook {
     fn lifecycle(self) -> String {
+        let wait = "/wait?for=acknowledged&service=pool/ingress&timeout=120";
         match self {
             Self::None => "{}".to_owned(),
             Self::Sleep(seconds) => format!("{{preStop: {{sleep: {{seconds: {seconds}}}}}}}"),
-            Self::Acknowledged => format!(
-                "{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"/wait?for=acknowledged&service=pool/ingress&timeout={TIMEOUT}\"}}}}}}"
-            ),
+            Self::Acknowledged => {
+                format!("{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"{wait}\"}}}}}}")
+            }
         }
     }
 }
 
-/// Makes the image of [`pods`]. HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own
+/// Makes the image of [`workload`]. HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own
 /// image therefore asks for.
 pub(crate) fn make_image(cluster: &RealCluster) {
     let image = "image --stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
     cluster.node_script(&image.split(' ').collect::<Vec<_>>());
 }
 
-/// The pods of a workload: a server that ends when its last connection has, as an ingress should.
-pub(crate) fn pods(hook: Hook) -> String {
-    format!(
-        "
-  selector: {{matchLabels: {{app: ingress}}}}
-  template:
-    metadata: {{labels: {{app: ingress}}}}
-    spec:
-      terminationGracePeriodSeconds: {}
-      affinity:
-        podAntiAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - {{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: ingress}}}}}}
-      containers:
-      - name: ingress
-        image: real-cluster/ingress:1
-        readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
-        lifecycle: {}
-        volumeMounts: [{{name: configuration, mountPath: /configuration}}]
-      volumes: [{{name: configuration, configMap: {{name: application}}}}]
-",
-        TIMEOUT + 30,
-        hook.lifecycle()
-    )
+/// Returns the DaemonSet or Deployment of the ingress, with more lines of its `spec`.
+pub(crate) fn workload(kind: &str, spec: &str, hook: Hook) -> String {
+    let object = include_str!("../objects/ingress.yaml").replace("$kind", kind).replace("$spec", spec);
+    object.replace("$lifecycle", &hook.lifecycle())
 }
 
-pub(crate) const OBJECTS: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: pool}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: application, namespace: pool}
-data:
-  haproxy.cfg: |
-    defaults
-      mode http
-      timeout connect 5s
-      timeout client 10s
-      timeout server 5s
-      option idle-close-on-response
-    frontend all
-      bind :8080
-      http-request return status 200 content-type text/plain string "from the pod"
-"#;
+/// Returns a Service of the ingress with a port on each node.
+pub(crate) fn service(node_port: u16) -> String {
+    let ports = format!("[{{port: 80, targetPort: 8080, nodePort: {node_port}}}]");
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: ingress, namespace: pool}}\n\
+         spec: {{type: NodePort, selector: {{app: ingress}}, ports: {ports}}}\n"
+    )
+}

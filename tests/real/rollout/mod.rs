@@ -1,14 +1,14 @@
 //! Rollouts and other ends of an ingress with `externalTrafficPolicy: Local` on two nodes, under requests.
 
-pub(crate) mod clients;
+mod clients;
 pub(crate) mod ingress;
 mod pool;
 
 use crate::gate::Gate;
 use ingress::Hook;
-use nodegate_testbed::real_cluster::RealCluster;
+use nodegate_testbed::prober::median_and_longest;
+use nodegate_testbed::real_cluster::{RealCluster, seen};
 use nodegate_testbed::until;
-use nodegate_testbed::watching::seen;
 use pool::{Cost, Pool, Workload, wait_stale};
 use serde_json::json;
 use std::thread::{self, ScopedJoinHandle, sleep};
@@ -48,21 +48,19 @@ fn delete_before_slices(pool: &Pool<'_>, late: Duration) {
 }
 
 fn header() {
-    seen("event", "| times | requests | lost, new | lost, kept | pod's end | all of it |");
+    seen(
+        "event",
+        "| times | requests | lost, new | lost, kept | pod's end: median, longest | all of it: the same |",
+    );
 }
 
 /// Prints the line of the documents' table, and returns the requests lost.
 fn report(what: &str, costs: &[Cost]) -> usize {
-    let seconds = |of: &dyn Fn(&Cost) -> Vec<Duration>| {
-        let mut all: Vec<_> = costs.iter().flat_map(of).map(|time| time.as_secs_f64()).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2)
-            .map_or("-".to_owned(), |median| format!("{median:.1} s (at most {:.1} s)", all[all.len() - 1]))
-    };
     let requests: usize = costs.iter().map(|cost| cost.requests).sum();
     let lost = |way: usize| costs.iter().map(|cost| cost.lost[way]).sum::<usize>();
-    let [ends, took] = [seconds(&|cost| cost.ends.clone()), seconds(&|cost| vec![cost.took])];
-    seen(what, &format!("| {} | {requests} | {} | {} | {ends} | {took} |", costs.len(), lost(0), lost(1)));
+    let ends = median_and_longest(costs.iter().flat_map(|cost| cost.ends.iter().copied()));
+    let took = median_and_longest(costs.iter().map(|cost| cost.took));
+    seen(what, format!("| {} | {requests} | {} | {} | {ends} | {took} |", costs.len(), lost(0), lost(1)));
     for failure in costs.iter().flat_map(|cost| &cost.failures).take(5) {
         seen("", failure);
     }

@@ -1,9 +1,9 @@
 //! An ingress on two nodes with `externalTrafficPolicy: Local`, an agent on each node, and balancers outside
 //! of the nodes that ask the agents.
 
-use super::clients::{Kept, new_connection};
-use super::ingress::{Hook, OBJECTS, make_image, pods};
-use crate::site::drain;
+use super::clients::Kept;
+use super::ingress::{self, Hook, make_image};
+use crate::site::{POOL, drain, new_connection};
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
@@ -11,10 +11,9 @@ use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::programs::{self, run};
 use nodegate_testbed::real_cluster::{
-    DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE, SECOND_NODE_IP, SecondNode, ServerRoute,
-    repository_file,
+    REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE, SECOND_NODE_IP, SecondNode, ServerRoute, is_ending,
+    is_ready, repository_file, until_so,
 };
-use nodegate_testbed::waiting::until_within;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,15 +23,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
 /// How often each balancer asks.
 const USUAL: [&str; 2] = ["500ms rise 2", "2s rise 2"];
-/// Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first node
-/// back.
-const MIN_READY_SECONDS: u32 = 6;
 const REQUESTS_A_SECOND: u32 = 20;
 const CLIENTS: u32 = 4;
 /// The time for which clients go on after a change.
@@ -53,18 +49,14 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    fn kind(self) -> &'static str {
+    /// Returns its kind, and more lines of its `spec`.
+    fn object(self) -> [&'static str; 2] {
         match self {
-            Self::DaemonSet => "DaemonSet",
-            Self::Deployment => "Deployment",
-        }
-    }
-
-    fn spec(self) -> String {
-        match self {
-            Self::DaemonSet => format!("  minReadySeconds: {MIN_READY_SECONDS}"),
+            // Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first
+            // node back.
+            Self::DaemonSet => ["DaemonSet", "minReadySeconds: 6"],
             Self::Deployment => {
-                "  replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}".to_owned()
+                ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"]
             }
         }
     }
@@ -159,13 +151,13 @@ impl<'a> Pool<'a> {
     /// Runs the ingress so, with this hook.
     pub(super) fn apply(&mut self, workload: Workload, hook: Hook) {
         if self.workload != workload {
-            self.cluster.kubectl.must(&["--namespace=pool", "delete", self.workload.kind(), "ingress"]);
+            let [kind, _] = self.workload.object();
+            self.cluster.kubectl.must(&["--namespace=pool", "delete", kind, "ingress"]);
         }
         self.workload = workload;
         let services: String = (0..self.services).map(service_object).collect();
-        let (kind, spec) = (workload.kind(), workload.spec());
-        let head = format!("kind: {kind}\nmetadata: {{name: ingress, namespace: pool}}\nspec:\n{spec}");
-        self.cluster.apply(&format!("{OBJECTS}{services}---\napiVersion: apps/v1\n{head}{}", pods(hook)));
+        let [kind, spec] = workload.object();
+        self.cluster.apply(&format!("{POOL}{services}---\n{}", ingress::workload(kind, spec, hook)));
         self.wait_whole();
         self.forget_unanswered_connections();
     }
@@ -183,13 +175,10 @@ impl<'a> Pool<'a> {
     /// Starts a balancer that asks so often, with one way for new and one for kept connections.
     pub(super) fn add_balancer(&mut self, interval: &str) {
         let index = self.balancers.len();
-        let directory = self.cluster.files.path().join(format!("lb{index}"));
-        fs::create_dir_all(&directory).unwrap();
         let mut text = format!(
-            "global\n  stats socket {}/nodegate.sock level admin\n  node lb{index}\ndefaults\n  retries 0\n  timeout connect 2s\n  \
+            "  node lb{index}\ndefaults\n  retries 0\n  timeout connect 2s\n  \
              timeout client 70s\n  timeout server 70s\n  timeout check 1s\n  http-check send-state\n  \
-             option httpchk GET /services/pool/ingress?drain=503\n  default-server fall 3 inter {interval}\n",
-            directory.display()
+             option httpchk GET /services/pool/ingress?drain=503\n  default-server fall 3 inter {interval}\n"
         );
         let [new, kept]: [SocketAddr; 2] =
             [0, 1].map(|way| format!("{OUTSIDE}:{}", 8000 + 10 * index + way).parse().unwrap());
@@ -210,9 +199,8 @@ impl<'a> Pool<'a> {
                     .unwrap();
             }
         }
-        let file = directory.join("haproxy.cfg");
-        fs::write(&file, text).unwrap();
-        let haproxy = self.outside.act(|| Haproxy::start(&file));
+        let directory = self.cluster.files.path().join(format!("lb{index}"));
+        let haproxy = self.outside.act(|| Haproxy::with(&directory, &text));
         let mut connection = Kept::default();
         let clients = [
             Prober::start(new, new_connection, REQUESTS_A_SECOND, CLIENTS),
@@ -223,33 +211,27 @@ impl<'a> Pool<'a> {
 
     /// Waits until the ingress is what its workload says, with a pod on each node.
     fn wait_whole(&self) {
-        let status = format!("{}/ingress", self.workload.kind());
+        let [kind, _] = self.workload.object();
+        let status = ["--namespace=pool", "rollout", "status", kind, "ingress", "--timeout=5m"];
         let is_whole = || {
-            self.cluster
-                .kubectl
-                .run(&["--namespace=pool", "rollout", "status", &status, "--timeout=5m"])
-                .ok()?;
-            let pods = self.pods();
-            let good = pods.iter().filter(|pod| is_ready(pod) && !is_ending(pod)).count();
-            (good == NODES.len() && pods.len() == NODES.len()).then_some(())
+            let pods = self.cluster.kubectl.run(&status).map(|_| self.pods()).unwrap_or_default();
+            pods.len() == NODES.len() && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod))
         };
-        until_within(DEADLINE, is_whole, || self.describe());
+        until_so(is_whole, || self.describe());
     }
 
     /// Waits until each balancer sends requests to each node, and each agent knows that.
     pub(super) fn wait_in_service(&self) {
         for balancer in &self.balancers {
-            let both = || (["new", "kept"].map(|way| balancer.haproxy.up(way)) == [2, 2]).then_some(());
-            until_within(DEADLINE, both, || self.describe());
+            let both = || ["new", "kept"].map(|way| balancer.haproxy.up(way)) == [2, 2];
+            until_so(both, || self.describe());
         }
         for (node, ip) in NODES {
             let address: SocketAddr = format!("{ip}:25001").parse().unwrap();
-            let knows = || {
-                let asked = "GET /wait?for=ready&service=pool/ingress&timeout=60 HTTP/1.0\r\n\r\n";
-                let answer = http::exchange(address, asked, Duration::from_secs(70)).ok()?;
-                ProbeReply::parse(&answer).filter(|reply| reply.status == 200)
-            };
-            until_within(DEADLINE, knows, || format!("{node}: {:?}", http::get(address, "/status.json")));
+            let wait = "GET /wait?for=ready&service=pool/ingress&timeout=60 HTTP/1.0\r\n\r\n";
+            let answer = || http::exchange(address, wait, Duration::from_secs(70)).unwrap_or_default();
+            let knows = || ProbeReply::parse(&answer()).is_some_and(|reply| reply.status == 200);
+            until_so(knows, || format!("{node}: {:?}", http::get(address, "/status.json")));
         }
     }
 
@@ -261,9 +243,7 @@ impl<'a> Pool<'a> {
     /// Returns the name of the pod on a node.
     pub(super) fn pod_on(&self, node: usize) -> String {
         let pods = self.pods();
-        let pod =
-            pods.iter().find(|pod| pod["spec"]["nodeName"] == NODES[node].0).expect("a pod on the node");
-        name(pod)
+        name(pods.iter().find(|pod| pod["spec"]["nodeName"] == NODES[node].0).expect("a pod on the node"))
     }
 
     pub(super) fn is_ending_on(&self, node: usize) -> bool {
@@ -320,12 +300,8 @@ impl<'a> Pool<'a> {
                 cost.requests += requests.len();
                 for request in requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_))) {
                     cost.lost[way] += 1;
-                    let after = request.answered.saturating_duration_since(began).as_secs_f64();
-                    cost.failures.push(format!(
-                        "lb{index} {} after {after:.1} s: {}",
-                        ["new", "kept"][way],
-                        request.saw
-                    ));
+                    let (after, way) = (request.answered - began, ["new", "kept"][way]);
+                    cost.failures.push(format!("lb{index} {way} after {after:.1?}: {}", request.saw));
                 }
             }
         }
@@ -357,8 +333,8 @@ impl<'a> Pool<'a> {
 /// Waits until the agent on a node is stale.
 pub(super) fn wait_stale(node: usize) {
     let address: SocketAddr = format!("{}:25001", NODES[node].1).parse().unwrap();
-    let is_stale = || http::get(address, "/health").ok().filter(ProbeReply::is_stale);
-    until_within(DEADLINE, is_stale, || "the agent does not get stale".to_owned());
+    let is_stale = || http::get(address, "/health").is_ok_and(|reply| reply.is_stale());
+    until_so(is_stale, || "the agent does not get stale".to_owned());
 }
 
 impl Drop for Pool<'_> {
@@ -373,16 +349,6 @@ impl Drop for Pool<'_> {
 
 fn name(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-}
-
-fn is_ending(pod: &Value) -> bool {
-    pod["metadata"]["deletionTimestamp"].is_string()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
 /// Returns the name of a Service by its index. The hook is about the first one.

@@ -1,8 +1,9 @@
 //! The agent as a child process, with its HTTP server.
 
 use crate::http::{self, ProbeReply};
-use crate::waiting::until;
+use crate::waiting::{DEADLINE, until, until_within};
 use crate::{process, programs};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -134,12 +135,40 @@ impl Agent {
 
     /// Waits until `wanted` returns true for the answer to `/health`.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-        self.until(what, wanted).reply
+        self.wait_within(DEADLINE, "/health", what, wanted)
+    }
+
+    /// Waits for at most this time until `wanted` returns true for the answer at this path.
+    pub fn wait_within(
+        &self,
+        limit: Duration,
+        path: &str,
+        what: &str,
+        wanted: impl Fn(&ProbeReply) -> bool,
+    ) -> ProbeReply {
+        let last = RefCell::new(None);
+        let attempt = || {
+            let reply = self.get(path);
+            if wanted(&reply) {
+                return Some(reply);
+            }
+            last.replace(Some(reply));
+            None
+        };
+        until_within(limit, attempt, || {
+            format!("the last answer was {:?}\n{}", last.borrow(), self.all_it_says(what))
+        })
+    }
+
+    /// Returns the details that an operator needs when an expected event has not come.
+    pub fn all_it_says(&self, missing: &str) -> String {
+        let (status, log) = (self.get("/status.json").body, self.log_text());
+        format!("waited for {missing}\nstatus: {status}\nlog:\n{log}")
     }
 
     /// Waits for a 200 that is not stale.
     pub fn wait_ready(&self) -> ProbeReply {
-        self.until_ready().reply
+        self.wait_for("ready", |reply| reply.status == 200 && !reply.is_stale())
     }
 
     /// Waits for a 503 with this reason.
@@ -155,7 +184,7 @@ impl Agent {
     /// Waits until this check fails for exactly this reason.
     pub fn wait_fails(&self, check: &str, reason: &str) -> ProbeReply {
         self.wait_check(check, reason, |reply| {
-            reply.status == 503 && reply.reason().is_some_and(|found| found == reason)
+            reply.status == 503 && reply.reason().as_deref() == Some(reason)
         })
     }
 
@@ -167,8 +196,8 @@ impl Agent {
     }
 
     fn wait_check(&self, check: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-        let reply =
-            self.until_at(&format!("/health?check={check}"), &format!("{check}: {what}"), wanted).reply;
+        let (path, what) = (format!("/health?check={check}"), format!("{check}: {what}"));
+        let reply = self.wait_within(DEADLINE, &path, &what, wanted);
         eprintln!("{}", reply.body);
         reply
     }
@@ -177,7 +206,7 @@ impl Agent {
     pub fn wait_runs(&self, check: &str, count: usize) {
         let age = format!("nodegate_check_age_seconds{{check=\"{check}\"}}");
         for _ in 0..count {
-            let before = std::time::Instant::now();
+            let before = Instant::now();
             until("a run", || self.metric(&age).filter(|age| *age < before.elapsed().as_secs_f64()));
         }
     }
@@ -222,11 +251,6 @@ impl Agent {
         self.signal("TERM");
         let status = self.wait_end();
         (status, self.log_text())
-    }
-
-    /// Returns true if the agent has not ended.
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits until the agent has ended, by itself or by an earlier signal.

@@ -1,8 +1,7 @@
 //! A real `HAProxy` and its stats socket.
 
 use crate::http::TIMEOUT;
-use crate::process;
-use crate::programs::system;
+use crate::programs::{system, try_run};
 use crate::waiting::{until, until_or};
 use std::fs;
 use std::io::{Read, Write};
@@ -59,6 +58,14 @@ impl Haproxy {
         Self::start_as(Path::new("haproxy"), configuration)
     }
 
+    /// Starts HAProxy in this directory with a stats socket. The text begins with the rest of `global`.
+    pub fn with(directory: &Path, text: &str) -> Self {
+        fs::create_dir_all(directory).unwrap();
+        let (file, socket) = (directory.join("haproxy.cfg"), directory.join("nodegate.sock"));
+        fs::write(&file, format!("global\n  stats socket {} level admin\n{text}", socket.display())).unwrap();
+        Self::start(&file)
+    }
+
     /// Starts another HAProxy than the system's.
     pub fn start_as(program: &Path, configuration: &Path) -> Self {
         let haproxy = Self {
@@ -70,16 +77,6 @@ impl Haproxy {
         };
         haproxy.wait();
         haproxy
-    }
-
-    /// Returns the process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends a signal by its name, such as STOP or CONT.
-    pub fn signal(&self, signal: &str) {
-        process::signal(self.pid(), signal);
     }
 
     fn wait(&self) {
@@ -198,7 +195,5 @@ fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
 
 /// Runs HAProxy's syntax check on a configuration, and returns its messages as the error.
 pub fn check(configuration: &Path) -> Result<(), String> {
-    let output = command(Path::new("haproxy"), &["-c"], configuration).output();
-    let output = output.expect("haproxy is needed: hack/install installs it");
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    try_run(&mut command(Path::new("haproxy"), &["-c"], configuration)).map(drop)
 }

@@ -1,5 +1,6 @@
 //! The real kubectl, as an operator runs it.
 
+use crate::programs::try_run;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,14 +29,7 @@ impl Kubectl {
         let mut command = Command::new("kubectl");
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache);
         // kubectl must not use a pod's own credentials here.
-        let output = command.env_remove("KUBERNETES_SERVICE_HOST").output();
-        let output = output.expect("kubectl is needed: hack/install installs it");
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() {
-            Ok(said(&output.stdout))
-        } else {
-            Err(said(&output.stderr).trim().to_owned())
-        }
+        try_run(command.env_remove("KUBERNETES_SERVICE_HOST")).map_err(|error| error.trim().to_owned())
     }
 
     /// Runs kubectl. Panics if it fails.

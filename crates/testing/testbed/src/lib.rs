@@ -28,7 +28,6 @@ pub mod real_cluster;
 pub mod rollout;
 pub mod stub;
 pub mod waiting;
-pub mod watching;
 
 // Nearly every test starts with these.
 pub use agent::Agent;

@@ -148,6 +148,14 @@ impl Drop for Prober {
     }
 }
 
+/// Returns the median and the longest of some times, as text for a table.
+pub fn median_and_longest(times: impl IntoIterator<Item = Duration>) -> String {
+    let mut times: Vec<_> = times.into_iter().map(|time| time.as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    let spread = times.get(times.len() / 2).zip(times.last());
+    spread.map_or("-".to_owned(), |(median, longest)| format!("{median:.1} s, {longest:.1} s"))
+}
+
 /// Returns the results in order, without repetitions in a row.
 pub fn trail(probes: &[Probe]) -> Vec<String> {
     let mut trail: Vec<String> = probes.iter().map(Probe::result).collect();

@@ -80,14 +80,30 @@ pub fn system(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Runs a program. Returns its output if it succeeds, and otherwise what it says of that.
+pub fn try_run(command: &mut Command) -> Result<String, String> {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; hack/install installs it"));
+    let said = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() {
+        Ok(said(output.stdout))
+    } else {
+        Err(said([output.stderr, output.stdout].concat()))
+    }
+}
+
+/// Runs a program and returns its output. Panics if it fails.
+#[track_caller]
+pub fn must_run(command: &mut Command) -> String {
+    try_run(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
 /// Runs a program of the system and returns its output. Panics if it fails. Words are separated by single
 /// spaces.
+#[track_caller]
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
-    let output = system(words.next().unwrap()).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}; hack/install installs it"));
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    must_run(system(words.next().unwrap()).args(words))
 }
 
 /// Ends the test with a panic unless it runs as root.

@@ -1,7 +1,7 @@
 //! A surge rollout on one node: the new agent starts to listen, then the old one is asked to end.
 
 use crate::agent::Agent;
-use crate::cluster::{Cluster, NODE};
+use crate::cluster::Cluster;
 use crate::network::ports;
 use crate::programs;
 use std::net::{IpAddr, SocketAddr};
@@ -13,17 +13,16 @@ pub struct Rollout {
     listen: IpAddr,
     port: u16,
     agent_port: u16,
-    agent: Option<Agent>,
+    agent: Agent,
 }
 
 impl Rollout {
     /// Starts an agent on the node. It listens at `listen`.
     pub fn start(listen: IpAddr) -> Self {
         // Each successor must get the same ports.
-        let (port, agent_port) = (ports::free(), ports::free());
-        let mut rollout = Self { cluster: Cluster::start(), listen, port, agent_port, agent: None };
-        rollout.agent = Some(rollout.launch());
-        rollout
+        let (cluster, port, agent_port) = (Cluster::start(), ports::free(), ports::free());
+        let agent = launch(&cluster, listen, port, agent_port);
+        Self { cluster, listen, port, agent_port, agent }
     }
 
     /// Returns the agents' HTTP address.
@@ -36,36 +35,27 @@ impl Rollout {
         (ip, self.agent_port).into()
     }
 
-    fn launch(&self) -> Agent {
-        let mut command = Command::new(programs::agent());
-        command
-            .env("NODE_NAME", NODE)
-            .env("KUBECONFIG", self.cluster.kubeconfig())
-            .env("LISTEN_PORT", self.port.to_string())
-            .env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string())
-            .env("NODEGATE_LISTEN_ADDRESS", self.listen.to_string());
-        Agent::launch(command)
-    }
-
     /// Starts the new agent beside the old one, and asks the old one to end at once. In a cluster, it ends
     /// `minReadySeconds` later.
     pub fn replace(&mut self) {
-        let new = self.launch();
-        self.end(Some(new));
+        let new = launch(&self.cluster, self.listen, self.port, self.agent_port);
+        end(std::mem::replace(&mut self.agent, new));
     }
 
     /// Undoes a rollout: the new agent ends and the old one stays.
     pub fn undo(&mut self) {
-        let old = self.agent.take();
-        self.agent = Some(self.launch());
-        self.end(old);
+        end(launch(&self.cluster, self.listen, self.port, self.agent_port));
     }
+}
 
-    /// Ends the agent. `successor` takes its place, if there is one.
-    fn end(&mut self, successor: Option<Agent>) {
-        let agent = self.agent.take().unwrap();
-        let (status, log) = agent.terminate();
-        assert!(status.success(), "{status}: {log}");
-        self.agent = successor;
-    }
+fn launch(cluster: &Cluster, listen: IpAddr, port: u16, agent_port: u16) -> Agent {
+    let mut command = Command::new(programs::agent());
+    command.env("LISTEN_PORT", port.to_string()).env("NODEGATE_LISTEN_ADDRESS", listen.to_string());
+    command.env("NODEGATE_AGENT_CHECK_PORT", agent_port.to_string());
+    cluster.launch(command)
+}
+
+fn end(agent: Agent) {
+    let (status, log) = agent.terminate();
+    assert!(status.success(), "{status}: {log}");
 }

@@ -1,6 +1,6 @@
 //! Network namespaces. Each stands for a machine in a network.
 
-use crate::programs::{needs_root, run, system};
+use crate::programs::{must_run, needs_root, run, system};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -53,8 +53,7 @@ impl Namespace {
 
     /// Runs a shell command in the namespace.
     pub fn shell(&self, command: &str) {
-        let status = self.command("sh").args(["-ec", command]).status().unwrap();
-        assert!(status.success(), "{}: {command}", self.0);
+        must_run(self.command("sh").args(["-ec", command]));
     }
 
     /// Moves this thread into the namespace until the returned value is dropped.

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 /// The user id of the agent in a cluster: manifests/install.yaml.
 const UID: u32 = 65521;
 
-/// The usual timing of the check `network`.
-const TIMING: &str = "interval=200ms,timeout=4s";
+/// The timing of the check `network` unless its settings begin with another one.
+const TIMING: &str = "interval=200ms,timeout=4s,";
 
 /// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
@@ -159,36 +159,27 @@ impl NodeNetwork {
         }
     }
 
-    /// Starts the agent on the node without any privilege.
+    /// Starts the agent on the node without any privilege, with these settings of the check.
     pub fn agent(&self, settings: &str) -> Agent {
-        self.agent_with(TIMING, settings)
-    }
-
-    /// Starts the agent on the node with another timing of the check.
-    pub fn agent_with(&self, timing: &str, settings: &str) -> Agent {
-        Agent::launch_alone(self.command(timing, settings))
+        Agent::launch_alone(self.command(settings))
     }
 
     /// Starts the agent on the node in a cluster, which must have been started here, with further arguments.
     pub fn agent_of(&self, cluster: &Cluster, settings: &str, args: &[&str]) -> Agent {
-        self.agent_of_with(cluster, TIMING, settings, args)
-    }
-
-    /// Starts the agent on the node in a cluster, with another timing of the check.
-    pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
         fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
-        let mut command = self.command(timing, settings);
+        let mut command = self.command(settings);
         command.args(args);
         cluster.launch(command)
     }
 
-    fn command(&self, timing: &str, settings: &str) -> Command {
+    fn command(&self, settings: &str) -> Command {
+        let timing = if settings.starts_with("interval=") { "" } else { TIMING };
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.uid(UID).gid(UID);
         command.arg("--host-root").arg(self.files.path().join("host"));
-        let check = format!("--check-settings=network:{timing},{settings}");
+        let check = format!("--check-settings=network:{timing}{settings}");
         command.args(["--background-checks=network", &check]);
         command
     }

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The interval of Lease renewals, as a kubelet's.
 const RENEWAL: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(100);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// A Node whose Lease is renewed every 10 s until it is silenced. Drop deletes it.
@@ -20,30 +20,27 @@ pub struct Member {
     api: Api,
     name: String,
     silent: Arc<AtomicBool>,
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// The thread that renews the Lease. It ends when the sender is dropped.
+    renewal: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl RealCluster {
     /// Adds a Ready Node with this name.
     pub fn member(&self, name: &str) -> Member {
-        let (silent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, ended, thread: None };
+        let silent = Arc::new(AtomicBool::new(false));
+        let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, renewal: None };
         member.remove();
         member.create();
-        let (api, name) = (member.api.clone(), name.to_owned());
-        let (silent, ended) = (member.silent.clone(), member.ended.clone());
-        member.thread = Some(thread::spawn(move || {
-            while !ended.load(Ordering::SeqCst) {
+        let (api, name, silent) = (member.api.clone(), name.to_owned(), member.silent.clone());
+        let (sender, ended) = channel();
+        let thread = thread::spawn(move || {
+            while ended.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
                 if !silent.load(Ordering::SeqCst) {
                     renew(&api, &name);
                 }
-                let next = Instant::now() + RENEWAL;
-                while Instant::now() < next && !ended.load(Ordering::SeqCst) {
-                    thread::sleep(PAUSE);
-                }
             }
-        }));
+        });
+        member.renewal = Some((sender, thread));
         member
     }
 }
@@ -125,8 +122,8 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
+        if let Some((sender, thread)) = self.renewal.take() {
+            drop(sender);
             let _ = thread.join();
         }
         self.remove();

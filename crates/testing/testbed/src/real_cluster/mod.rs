@@ -15,9 +15,10 @@ pub use second_node::{SECOND_NODE, SECOND_NODE_IP, SecondNode};
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
-use crate::programs::system;
-use crate::waiting::{until_or, until_within};
+use crate::programs::{system, try_run};
+use crate::waiting::until_within;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,11 +87,8 @@ impl RealCluster {
     fn make_whole(&self) {
         self.node_script(&["repair"]);
         let into_service = r#"{"spec": {"unschedulable": null, "taints": null}}"#;
-        until_within(
-            DEADLINE,
-            || self.kubectl.run(&["patch", "node", REAL_NODE, "--type=merge", "--patch", into_service]).ok(),
-            || "the node can't be uncordoned".to_owned(),
-        );
+        let patch = ["patch", "node", REAL_NODE, "--type=merge", "--patch", into_service];
+        until_so(|| self.kubectl.run(&patch).is_ok(), || "the node can't be uncordoned".to_owned());
         self.wait_node("True", REAL_NODE);
     }
 
@@ -103,20 +101,13 @@ impl RealCluster {
     /// Runs a script of `hack`, and returns its output, or what it reports as the error.
     fn script(&self, name: &str, words: &[&str]) -> Result<String, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack").join(name);
-        let output = system(script).args(words).env("REAL_CLUSTER", &self.directory).output().unwrap();
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        output.status.success().then(|| said(&output.stdout)).ok_or_else(|| said(&output.stderr))
+        let said = try_run(system(script).args(words).env("REAL_CLUSTER", &self.directory));
+        said.map(|out| out.trim().to_owned()).map_err(|error| error.trim().to_owned())
     }
 
     /// Returns the directory with logs and kubeconfigs.
     pub fn directory(&self) -> &Path {
         &self.directory
-    }
-
-    /// Returns the release that the node's kubelet reports.
-    pub fn release(&self) -> String {
-        let node = self.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).expect("the API server answers");
-        node["status"]["nodeInfo"]["kubeletVersion"].as_str().expect("a version").to_owned()
     }
 
     /// Applies manifests with kubectl.
@@ -174,44 +165,33 @@ impl RealCluster {
     /// Returns the status and the reason of the Node's Ready condition.
     pub fn ready_condition(&self, node: &str) -> Option<(String, String)> {
         let node = self.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
-        let conditions = node["status"]["conditions"].as_array()?;
-        let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+        let ready = ready_of(&node)?;
         Some((ready["status"].as_str()?.to_owned(), ready["reason"].as_str().unwrap_or_default().to_owned()))
     }
 
     /// Waits until the Node's Ready condition has this status.
     #[track_caller]
     pub fn wait_node(&self, status: &str, node: &str) {
-        let is = || self.ready_condition(node).filter(|(found, _)| found == status).map(drop);
-        until_within(DEADLINE, is, || {
-            format!("{node} did not become Ready={status}: {:?}", self.ready_condition(node))
-        });
+        let is = || self.ready_condition(node).is_some_and(|(found, _)| found == status);
+        until_so(is, || format!("{node} did not become Ready={status}: {:?}", self.ready_condition(node)));
     }
 
     /// Waits until a pod is Ready.
     #[track_caller]
     pub fn wait_pod(&self, namespace: &str, pod: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
-        let is_ready = || {
-            let pod = self.api.get(&path).ok()?;
-            let conditions = pod["status"]["conditions"].as_array()?;
-            let ready = |condition: &&Value| condition["type"] == "Ready" && condition["status"] == "True";
-            conditions.iter().find(ready).map(drop)
-        };
-        until_within(DEADLINE, is_ready, || {
-            let about = ["--namespace", namespace, "describe", "pod", pod];
-            self.kubectl.run(&about).unwrap_or_else(|error| error)
-        });
+        let about = ["--namespace", namespace, "describe", "pod", pod];
+        until_so(
+            || self.api.get(&path).is_ok_and(|pod| is_ready(&pod)),
+            || self.kubectl.run(&about).unwrap_or_else(|error| error),
+        );
     }
 
     /// Waits for an agent that runs in a pod, and returns its address.
     pub fn wait_pod_agent(&self) -> SocketAddr {
         let address: SocketAddr = (REAL_NODE_IP.parse::<std::net::IpAddr>().unwrap(), 25001).into();
-        let ready = || {
-            let reply = crate::http::get(address, "/health").ok()?;
-            (reply.status == 200 && !reply.is_stale()).then_some(())
-        };
-        until_within(DEADLINE, ready, || self.pods());
+        let reply = || crate::http::get(address, "/health");
+        until_so(|| reply().is_ok_and(|reply| reply.status == 200 && !reply.is_stale()), || self.pods());
         address
     }
 
@@ -222,10 +202,36 @@ impl RealCluster {
     }
 }
 
+/// Returns the Ready condition of a Node or a Pod.
+fn ready_of(object: &Value) -> Option<&Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
+}
+
+/// Returns true if a Pod is Ready.
+pub fn is_ready(pod: &Value) -> bool {
+    ready_of(pod).is_some_and(|ready| ready["status"] == "True")
+}
+
+/// Returns true if an object is being deleted.
+pub fn is_ending(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Prints the observation for a rule.
+pub fn seen(rule: &str, what: impl Display) {
+    println!("{rule:<36} {what}");
+}
+
+/// Waits until this is so, as long as a restarted program may take.
+#[track_caller]
+pub fn until_so(mut so: impl FnMut() -> bool, explain: impl FnOnce() -> String) {
+    until_within(DEADLINE, || so().then_some(()), explain);
+}
+
 /// Waits until the agent has opened this many watches.
 pub fn wait_watches(agent: &Agent, count: f64) {
     let open = || agent.metric(r#"nodegate_api_requests_total{verb="watch",code="200"}"#) >= Some(count);
-    until_or(|| open().then_some(()), || agent.all_it_says("its watches"));
+    until_so(open, || agent.all_it_says("its watches"));
 }
 
 /// Reads a file of the repository.

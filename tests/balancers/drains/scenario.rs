@@ -1,40 +1,50 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
 use super::balancer::Balancer;
-use super::pods::{self, APPS, PodEnds, ingress_port};
 use super::{EVICTED_WITHIN, Requests, SOON};
-use crate::traffic::ask;
+use crate::backend::{Backend, SLOW};
+use crate::lan::Lan;
+use crate::nodes::Nodes;
+use crate::site::{HTTP_PORT, NODES, Site};
+use crate::traffic::request;
 use nodegate_testbed::network::namespaces::Namespace;
-use nodegate_testbed::pods::keep;
+use nodegate_testbed::pods::{RunningPod, keep};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use nodegate_testbed::programs::{self, needs_root};
-use nodegate_testbed::{Agent, Cluster, NODE, http, until};
+use nodegate_testbed::programs::{self, must_run};
+use nodegate_testbed::{http, until};
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::spawn_blocking;
 
-pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/drain");
-const AGENT_PORT: u16 = 25_001;
 /// The default signals that these tests use, and the label of the recipe for kured.
 pub(super) const DRAIN_ON: &str = "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,\
     taint:karpenter.sh/disrupted,label:kured-reboot=draining";
+const AGENT_ARGS: &[&str] =
+    &[DRAIN_ON, "--balancers=10.0.0.4/31", "--traffic-port=8081", "--stale-after=15s"];
+/// The apps of the pods, each with its port on the nodes: a NodePort of a Service with `externalTrafficPolicy: Local`,
+/// which has no listener without a pod, and an ingress on the host's network.
+pub(super) const APPS: [(&str, u16); 2] = [("local", 30_080), ("ingress", 8_081)];
 const SHARED: [u8; 4] = [10, 0, 0, 100];
 /// The requests per second of each client; some of its threads wait for slow answers.
 const PER_SECOND: u32 = 40;
 const THREADS: u32 = 8;
+/// One request in this number is slow.
+const SLOW_ONE_IN: u32 = 25;
 /// Far more than a drain needs.
 const TIMEOUT: &str = "--timeout=60s";
 
-pub(super) struct Site {
+/// The times at which pods were asked to end, with the node of each.
+type PodEnds = Arc<Mutex<Vec<(Instant, String)>>>;
+
+pub(super) struct Scenario {
     began: Instant,
     clients: [Prober; 2],
     balancers: [Balancer; 2],
-    _agents: Vec<Agent>,
-    pub(super) cluster: Cluster,
     ends: PodEnds,
-    pub(super) lan: Namespace,
+    pub(super) nodes: Nodes,
 }
 
 /// The durations of a drain, each from the cordon.
@@ -54,39 +64,58 @@ impl Drained {
     }
 }
 
-pub(super) fn address(node: usize) -> IpAddr {
-    IpAddr::from([10, 0, 0, 21 + u8::try_from(node).unwrap()])
-}
-
 pub(super) fn agent(node: usize) -> SocketAddr {
-    SocketAddr::new(address(node), AGENT_PORT)
+    (Lan::node_address(node), HTTP_PORT).into()
 }
 
-impl Site {
+/// Runs a pod: it serves until it is evicted, and finishes the open connections.
+async fn run(site: Arc<Site>, pod: RunningPod, ends: PodEnds) {
+    let index = NODES.iter().position(|node| *node == pod.node).unwrap();
+    let (_, port) = APPS.into_iter().find(|(app, _)| *app == pod.app).unwrap();
+    let start = move || site.on_node(index, || Backend::start(NODES[index], [0; 4].into(), port));
+    let server = spawn_blocking(start).await.unwrap();
+    let _ = pod.evicted.await;
+    ends.lock().unwrap().push((Instant::now(), pod.node));
+    server.stop();
+}
+
+impl Scenario {
     /// Starts with one balancer that has the shared address, and returns when the agents have listened long
     /// enough to know their probers.
     pub(super) fn start() -> Self {
-        needs_root("network namespaces");
-        let lan = Namespace::new("drains");
-        lan.run("ip link add lan type bridge");
-        lan.run("ip link set lan up");
-        lan.run("ip addr add 10.0.0.1/24 dev lan");
+        let nodes = Nodes::start_with(|| Site::lan(SHARED.into()), AGENT_ARGS);
+        let sim = &nodes.cluster.sim;
+        for (index, node) in NODES.into_iter().enumerate() {
+            let addresses = json!([{"type": "InternalIP", "address": Lan::node_address(index)}]);
+            let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
+            assert!(sim.edit_node(node, "test", set));
+        }
         let ends = PodEnds::default();
-        let cluster = cluster(&lan, &ends);
-        let agents = (0..NODES.len()).map(|node| start_agent(&lan, &cluster, node)).collect();
-        let mut balancers = [0, 1].map(|index| Balancer::new(index, &lan, cluster.dir.path()));
+        let (sim, site, of_pods) = (sim.clone(), Arc::clone(&nodes.site), ends.clone());
+        let program = move |pod| run(site.clone(), pod, of_pods.clone());
+        let keep = async move { keep(sim, &APPS.map(|(app, _)| app), program).await };
+        nodes.cluster.wait(async { drop(tokio::spawn(keep)) });
+
+        let router = &nodes.site.machines().router;
+        let mut balancers = [0, 1].map(|index| Balancer::new(index, router, nodes.site.dir()));
         balancers[0].start_haproxy();
         balancers[0].address("add");
         let client = |port: u16| {
             let to = SocketAddr::from((SHARED, port));
-            until("the service to be there", || lan.act(|| http::get(to, "/")).ok());
-            lan.act(|| Prober::start(to, ask, PER_SECOND, THREADS))
+            let ask = |to| request(to, if fastrand::u32(..SLOW_ONE_IN) == 0 { SLOW } else { "/" });
+            until("the service to be there", || router.act(|| http::get(to, "/")).ok());
+            router.act(|| Prober::start(to, ask, PER_SECOND, THREADS))
         };
         let began = Instant::now();
         let clients = [80, 81].map(client);
-        let site = Self { began, clients, balancers, _agents: agents, cluster, ends, lan };
-        site.wait_until_known();
-        site
+        let scenario = Self { began, clients, balancers, ends, nodes };
+        scenario.wait_until_known();
+        scenario
+    }
+
+    /// Returns the machine of the API server, the clients and the administrator.
+    pub(super) fn router(&self) -> &Namespace {
+        &self.nodes.site.machines().router
     }
 
     /// Adds the second balancer; from now on keepalived decides which one has the address.
@@ -109,8 +138,7 @@ impl Site {
         let balancers = self.balancers.iter().filter(|one| one.runs()).count();
         for node in 0..NODES.len() {
             until("the agent to know its probers", || {
-                let status = self.lan.act(|| http::get(agent(node), "/status.json")).ok()?;
-                let status: Value = serde_json::from_str(&status.body).ok()?;
+                let status = self.router().act(|| http::get(agent(node), "/status.json")).ok()?.json();
                 let regular = |prober: &&Value| prober["standing"] == "regular";
                 let probers = status["probers"].as_array()?.iter().filter(regular).count();
                 let known = status["drain"]["not_known"].is_null();
@@ -149,26 +177,25 @@ impl Site {
     pub(super) fn bring_back(&self, node: usize) {
         self.kubectl(&["uncordon", NODES[node]]);
         self.wait(node, "ready");
-        until("its pods to be back", || (self.pods_on(node) == 2).then_some(()));
+        until("its pods to be back", || (self.pods_on(node).len() == 2).then_some(()));
     }
 
-    /// Returns the number of running pods on the node that are not terminating.
-    pub(super) fn pods_on(&self, node: usize) -> usize {
-        let running = |pod: &&Value| {
-            pod["spec"]["nodeName"] == NODES[node]
-                && pod["status"]["phase"] == "Running"
-                && pod["metadata"]["deletionTimestamp"].is_null()
-        };
-        self.cluster.sim.list("pods").iter().filter(running).count()
+    /// Returns the names of the pods on the node that are not terminating.
+    pub(super) fn pods_on(&self, node: usize) -> Vec<String> {
+        let pods = self.nodes.cluster.sim.list("pods");
+        let here = pods.iter().filter(|pod| {
+            pod["spec"]["nodeName"] == NODES[node] && pod["metadata"]["deletionTimestamp"].is_null()
+        });
+        here.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     pub(super) fn kubectl(&self, args: &[&str]) {
-        self.lan.act(|| self.cluster.kubectl(args));
+        self.router().act(|| self.nodes.cluster.kubectl(args));
     }
 
     /// Returns true if the node has this annotation.
     pub(super) fn has_annotation(&self, node: usize, name: &str) -> bool {
-        let object = self.cluster.sim.node(NODES[node]).unwrap();
+        let object = self.nodes.cluster.sim.node(NODES[node]).unwrap();
         !object["metadata"]["annotations"][name].is_null()
     }
 
@@ -176,17 +203,18 @@ impl Site {
     pub(super) fn script(&self, name: &str, args: &[&str]) {
         let programs = programs::agent().parent().unwrap().display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-        let mut command = self.lan.command(format!("{SCRIPTS}/{name}"));
-        command.args(args).env("PATH", path).env("KUBECONFIG", self.cluster.admin().kubeconfig());
-        command.env("KUBECACHEDIR", self.cluster.dir.path().join("kubectl-cache"));
-        succeeds(&mut command);
+        let cluster = &self.nodes.cluster;
+        let mut command = self.router().command(format!("{SCRIPTS}/{name}"));
+        command.args(args).env("PATH", path).env("KUBECONFIG", cluster.admin().kubeconfig());
+        command.env("KUBECACHEDIR", cluster.dir.path().join("kubectl-cache"));
+        must_run(&mut command);
     }
 
     /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
-        let mut command = self.lan.command(programs::agent());
+        let mut command = self.router().command(programs::agent());
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
-        succeeds(&mut command);
+        must_run(&mut command);
     }
 
     /// Returns the results of the requests that began in this time.
@@ -211,40 +239,6 @@ impl Site {
     }
 }
 
-fn succeeds(command: &mut Command) {
-    let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said));
-}
-
 fn is_lost(probe: &Probe) -> bool {
     !matches!(probe.saw, Saw::Answer(200, _))
-}
-
-fn cluster(lan: &Namespace, ends: &PodEnds) -> Cluster {
-    let set = |builder: nodegate_kube_sim::Builder| {
-        builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES).kubelets(true)
-    };
-    let cluster = lan.act(|| Cluster::with(set));
-    assert!(cluster.sim.delete_node(NODE));
-    for (index, node) in NODES.into_iter().enumerate() {
-        lan.run(&format!("ip addr add {}/24 dev lan", address(index)));
-        let addresses = json!([{"type": "InternalIP", "address": address(index)}]);
-        let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
-        assert!(cluster.sim.edit_node(node, "test", set));
-    }
-    let (sim, ends) = (cluster.sim.clone(), ends.clone());
-    let keep = async move { keep(sim, &APPS, move |pod| pods::run(pod, ends.clone())).await };
-    lan.act(|| cluster.wait(async { drop(tokio::spawn(keep)) }));
-    cluster
-}
-
-fn start_agent(lan: &Namespace, cluster: &Cluster, node: usize) -> Agent {
-    let mut command = lan.command(programs::agent());
-    command.args([DRAIN_ON, "--balancers=10.0.0.10/31", &format!("--traffic-port={}", ingress_port(node))]);
-    command.env("NODE_NAME", NODES[node]).env("KUBECONFIG", cluster.kubeconfig());
-    command
-        .env("LISTEN_PORT", AGENT_PORT.to_string())
-        .env("NODEGATE_LISTEN_ADDRESS", address(node).to_string());
-    Agent::launch(command)
 }

@@ -1,22 +1,19 @@
 //! Pods on the node, with and without the hook, behind two balancers that the agent tells; and clients that
 //! count what is lost.
 
-mod pods;
-
-pub(crate) use pods::{HOOK, Pods, WAYS, Way, listens};
-
 use crate::daemonset::Installed;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
-use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster};
-use nodegate_testbed::waiting::until_within;
+use nodegate_testbed::real_cluster::{
+    REAL_NODE, REAL_NODE_IP, RealCluster, is_ending, repository_file, until_so,
+};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 /// Requests a second on each way through each balancer.
 const REQUESTS_A_SECOND: u32 = 25;
@@ -25,13 +22,103 @@ const CLIENTS: u32 = 4;
 const A_REQUEST: Duration = Duration::from_secs(5);
 /// Each asks once a second for each way; the acknowledgement comes after four seconds.
 const BALANCERS: [&str; 2] = ["lb1", "lb2"];
+/// The hook of the documents.
+pub(crate) const HOOK: &str = r#"httpGet: {host: 127.0.0.1, port: 25001, path: "/wait?timeout=30&settle=2"}"#;
+/// The namespace of the pods, and the configuration of their program.
+pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
+
+/// A pod on the host's network that answers at a port, and the way to it: the name of HAProxy's backend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Plain,
+    /// The pod with the hook of the documents.
+    Held,
+}
+
+pub(crate) const WAYS: [Way; 2] = [Way::Plain, Way::Held];
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Held => "held",
+        }
+    }
+
+    pub(crate) fn address(self) -> SocketAddr {
+        let port = if self == Self::Plain { 8081 } else { 8082 };
+        SocketAddr::new(REAL_NODE_IP.parse().unwrap(), port)
+    }
+}
+
+/// The namespace `pool` with an application that answers. Dropping it removes it.
+pub(crate) struct Pods<'a>(pub(crate) &'a RealCluster);
+
+impl<'a> Pods<'a> {
+    pub(crate) fn prepare(cluster: &'a RealCluster) -> Self {
+        assert!(repository_file("docs/drains.md").contains(HOOK), "the documents have another hook");
+        cluster.node_script(&["image", "haproxy", "haproxy", "-db", "-f", "/configuration/haproxy.cfg"]);
+        cluster.apply(POOL);
+        Self(cluster)
+    }
+
+    /// Starts the pod of this way, and waits until it answers.
+    pub(crate) fn start(&self, way: Way) {
+        let (name, port) = (way.name(), way.address().port().to_string());
+        let hook = format!("{{preStop: {{{HOOK}}}}}");
+        let pod = include_str!("objects/pod.yaml").replace("$name", name).replace("$port", &port);
+        self.0.apply(&pod.replace("$lifecycle", if way == Way::Held { &hook } else { "{}" }));
+        self.0.wait_pod("pool", name);
+        until_so(|| listens(way.address()), || format!("{name} does not answer"));
+    }
+
+    /// Deletes pods as `kubectl delete` does, and does not wait.
+    pub(crate) fn delete(&self, names: &[&str]) {
+        let delete = ["--namespace=pool", "delete", "pod", "--wait=false", "--ignore-not-found"];
+        self.0.kubectl.must(&[&delete, names].concat());
+    }
+
+    pub(crate) fn is_gone(&self, name: &str) -> bool {
+        let about = ["--namespace=pool", "get", "pod", name, "--ignore-not-found", "--output=name"];
+        self.0.kubectl.must(&about).trim().is_empty()
+    }
+
+    /// Returns true if each pod is gone or was asked to end: deleted or evicted.
+    pub(crate) fn are_ending(&self) -> bool {
+        let pods = self.0.api.get("/api/v1/namespaces/pool/pods").unwrap_or_default();
+        pods["items"].as_array().is_some_and(|pods| pods.iter().all(is_ending))
+    }
+
+    /// Removes what has ended, and starts the pods of these ways.
+    pub(crate) fn start_again(&self, ways: &[Way]) {
+        self.delete(&ways.iter().map(|way| way.name()).collect::<Vec<_>>());
+        for &way in ways {
+            until_so(|| self.is_gone(way.name()), || format!("the pod {} stays", way.name()));
+            self.start(way);
+        }
+    }
+}
+
+impl Drop for Pods<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kubectl.run(&["delete", "namespace", "pool", "--timeout=5m"]) {
+            eprintln!("the pods can't be removed: {error}");
+        }
+    }
+}
+
+/// Returns true if a program on the node takes connections there.
+pub(crate) fn listens(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+}
 
 /// Returns `/drain.json`, which does not count as a probe.
 pub(crate) fn drain(agent: SocketAddr) -> Value {
     http::get(agent, "/drain.json").map(|reply| reply.json()).unwrap_or_default()
 }
 
-fn ask(to: SocketAddr) -> Saw {
+/// Sends a request on a connection of its own. The answer says where it is from.
+pub(crate) fn new_connection(to: SocketAddr) -> Saw {
     exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", A_REQUEST, |text| {
         let reply = ProbeReply::parse(text)?;
         let arrived = reply.status == 200;
@@ -62,7 +149,7 @@ impl<'a> Site<'a> {
             let listen = |way: &Way| (*way, SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free())));
             let listeners: Vec<_> = ways.iter().map(listen).collect();
             balancers.push(balancer(cluster, name, agent, elsewhere, &listeners));
-            let client = |(way, at)| (way, Prober::start(at, ask, REQUESTS_A_SECOND, CLIENTS));
+            let client = |(way, at)| (way, Prober::start(at, new_connection, REQUESTS_A_SECOND, CLIENTS));
             clients.extend(listeners.into_iter().map(client));
         }
         let site = Self { pods, agent, ways, clients, _balancers: balancers, _installed: installed };
@@ -80,10 +167,9 @@ impl<'a> Site<'a> {
         let probers = BALANCERS.len() * self.ways.len();
         let knows = || {
             let drain = drain(self.agent);
-            let all = drain["probers"].as_u64() >= Some(probers as u64);
-            (drain["acknowledged_ready"] == true && all).then_some(())
+            drain["acknowledged_ready"] == true && drain["probers"].as_u64() >= Some(probers as u64)
         };
-        until_within(DEADLINE, knows, || drain(self.agent).to_string());
+        until_so(knows, || drain(self.agent).to_string());
         let since = Instant::now();
         thread::sleep(Duration::from_secs(2));
         for &way in self.ways {
@@ -120,28 +206,15 @@ pub(crate) struct Requests {
 }
 
 fn haproxy(cluster: &RealCluster, name: &str, text: &str) -> Haproxy {
-    let directory = cluster.files.path().join(name);
-    fs::create_dir_all(&directory).unwrap();
-    let file = directory.join("haproxy.cfg");
-    let socket = directory.join("nodegate.sock");
-    let head = format!(
-        "global\n  stats socket {} level admin\n  node {name}\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client 10s\n  \
-         timeout server 10s\n",
-        socket.display()
-    );
-    fs::write(&file, head + text).unwrap();
-    Haproxy::start(&file)
+    let timeouts = "  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n";
+    let head = format!("  node {name}\ndefaults\n  mode http\n{timeouts}");
+    Haproxy::with(&cluster.files.path().join(name), &(head + text))
 }
 
 /// A server that no shutdown of the node ends. A balancer without it would lose requests after it has acted.
 fn rest_of_the_pool(cluster: &RealCluster, address: SocketAddr) -> Haproxy {
-    haproxy(
-        cluster,
-        "elsewhere",
-        &format!(
-            "frontend all\n  bind {address}\n  http-request return status 200 content-type text/plain string elsewhere\n"
-        ),
-    )
+    let answer = "http-request return status 200 content-type text/plain string elsewhere";
+    haproxy(cluster, "elsewhere", &format!("frontend all\n  bind {address}\n  {answer}\n"))
 }
 
 /// A balancer that does not retry a failed request, and whose only check is the agent's answer.
