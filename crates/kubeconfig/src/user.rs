@@ -142,7 +142,7 @@ fn plugin(user: &Object<'_>, directory: &Path) -> Result<Option<ExecConfig>, Str
     }))
 }
 
-/// Returns the ID token that an earlier login with an OpenID provider has left. It must be valid for some time.
+/// Returns the ID token that an earlier login with a provider has left. It must be valid for some time.
 fn id_token(user: &Object<'_>) -> Result<Option<String>, String> {
     let Some(provider) = user.object("auth-provider")? else { return Ok(None) };
     let name = provider.text("name")?.unwrap_or_default();

@@ -241,9 +241,9 @@ impl Cycle {
         match outcome {
             Outcome::Pass => tracing::info!(check, "local check passes"),
             Outcome::Draining(reason) => {
-                tracing::info!(check, reason = reason.as_str(), "local check drains")
+                tracing::info!(check, reason = reason.as_str(), "local check drains");
             }
-            Outcome::Fail(reason) => tracing::warn!(check, reason = reason.as_str(), "local check fails"),
+            Outcome::Fail(reason) => tracing::warn!(check, reason = reason.as_str(), "local check fails");,
         }
     }
 

@@ -131,7 +131,9 @@ mod tests {
         /// Returns the settings of a check with these keys.
         pub(crate) fn of(given: &[(&str, &str)]) -> Self {
             let mut settings = Self::default();
-            given.iter().for_each(|(key, value)| settings.set(key, value));
+            for (key, value) in given {
+                settings.set(key, value);
+            }
             settings
         }
     }

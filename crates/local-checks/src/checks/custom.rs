@@ -135,7 +135,7 @@ mod tests {
         let takes = "takes <name>=<url>, e.g. nginx=http://127.0.0.1:10254/healthz";
         assert_eq!(refused("nginx"), takes);
         let behind = "; behind the \"=\", it takes a URL like http://127.0.0.1:8080/healthz";
-        assert_eq!(refused("b="), format!("{takes}{behind}"));
+        assert!(refused("b=").starts_with(&format!("{takes}{behind}")));
         assert!(refused("b=https://a/").contains("no TLS"));
         for name in ["", "a,b", "a&b", "a:b", "a b", "ä", "a%20", "a\"", &"a".repeat(64)] {
             assert!(refused(&format!("{name}=http://a/")).starts_with("takes a name of letters"), "{name}");

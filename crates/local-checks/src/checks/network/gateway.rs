@@ -100,7 +100,7 @@ fn address(next_hop: IpAddr, interface: &str, index: u32) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let to: SocketAddr = match next_hop {
         IpAddr::V6(ip) => SocketAddrV6::new(ip, CLOSED_PORT, 0, index).into(),
-        ip => SocketAddr::new(ip, CLOSED_PORT),
+        IpAddr::V4(ip) => (ip, CLOSED_PORT).into(),
     };
     socket.connect(&to.into())?;
     let _ = socket.send(&[0]);
