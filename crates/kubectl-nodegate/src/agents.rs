@@ -94,7 +94,7 @@ impl Agents {
         path: &str,
         held: Duration,
     ) -> Result<AgentAnswer<T>, String> {
-        // Boxed: a client's request makes a large future, and there are two of a hundred.
+        // Boxed: the future of a client's request is large.
         let direct = |ip| Box::pin(self.direct(node, SocketAddr::new(ip, self.port), path));
         let proxied = Box::pin(self.proxied(node, path));
         let head_start = DIRECT_FIRST.min(self.timeout / 2) + held;
