@@ -94,8 +94,9 @@ impl Agents {
         path: &str,
         held: Duration,
     ) -> Result<AgentAnswer<T>, String> {
-        let direct = |ip| self.direct(node, SocketAddr::new(ip, self.port), path);
-        let proxied = self.proxied(node, path);
+        // Boxed: the future of a client's request is large.
+        let direct = |ip| Box::pin(self.direct(node, SocketAddr::new(ip, self.port), path));
+        let proxied = Box::pin(self.proxied(node, path));
         let head_start = DIRECT_FIRST.min(self.timeout / 2) + held;
         let within = self.timeout + held;
         let late = |_| Err(AskError::Late(self.timeout).to_string());
