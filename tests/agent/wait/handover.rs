@@ -1,8 +1,8 @@
 //! Agents that are replaced during a drain: the successor takes over the probers, so `acknowledged` does not
 //! start over.
 
+use super::Balancer;
 use super::listening::Listening;
-use super::{Balancer, EVERY};
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
@@ -36,7 +36,7 @@ fn acknowledged(address: SocketAddr) -> Instant {
 fn a_successor_knows_the_probers_of_its_predecessor() {
     let cluster = Cluster::start();
     let before = Listening::start();
-    let _balancer = Balancer::start(1, before.address, "/health?drain=503", EVERY);
+    let _balancer = Balancer::start(1, before.address, "/health?drain=503");
     until("it to be regular", || (before.regular() == 1).then_some(()));
     before.cordon(true);
     cluster.sim.cordon(NODE);

@@ -38,12 +38,8 @@ impl ProberId {
     }
 }
 
-/// HAProxy's report about its server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ServerReport {
-    pub(super) state: Option<&'static str>,
-    pub(super) sessions: Option<u32>,
-}
+/// HAProxy's report about its server: the state and the sessions there.
+pub(super) type ServerReport = (Option<&'static str>, Option<u32>);
 
 /// An answer that a prober got.
 #[derive(Clone, Copy, Debug)]
@@ -92,11 +88,12 @@ impl Prober {
         let address = self.name.name.clone().unwrap_or_else(|| self.name.address.to_string());
         let mut record = ProberRecord::new(address, text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
+        let (state, sessions) = self.report;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),
             server: server.clone(),
-            state: self.report.state.map(str::to_owned),
-            sessions: self.report.sessions.map(u64::from),
+            state: state.map(str::to_owned),
+            sessions: sessions.map(u64::from),
         });
         record
     }

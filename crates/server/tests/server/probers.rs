@@ -169,14 +169,15 @@ fn drain_json_is_short_for_any_probers() {
 #[test]
 fn agent_checks_are_probers_by_what_they_send() {
     let server = Scenario::default().serve_agent_check();
-    for send in ["", "lb1\n", "lb2 <b>\n"] {
+    // The string changes no answer, however long it is.
+    for send in ["", "lb1\n", "lb2 <b>\n", &"lb3\n".repeat(1000)] {
         let mut client = server.connect();
         client.send(send);
         assert_eq!(client.read_to_close(), "up ready\n");
         // HAProxy ends its connections like this.
         socket2::SockRef::from(&client.0).set_linger(Some(Duration::ZERO)).unwrap();
     }
-    let expected = ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"];
+    let expected = ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E", "agent-check lb3"];
     let expected = expected.map(|request| (request.to_owned(), 1));
     nodegate_testbed::until("all to be noted", || (server.probers() == expected).then_some(()));
     assert!(server.app.status(server.now()).probers.iter().all(|prober| prober.code.is_none()));

@@ -1,8 +1,9 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
+use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{
-    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
-    NodeFacts, Outcome, Policy, StartMode, Timeline,
+    Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node, NodeFacts,
+    Outcome, Policy, StartMode, Timeline,
 };
 use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
@@ -45,7 +46,6 @@ pub(crate) struct Scenario {
     /// The time since the loops last reported that they are alive.
     pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
-    pub(crate) default: Vec<&'static str>,
     pub(crate) activate: Activate,
     /// The watched Services with their local endpoints.
     pub(crate) services: Vec<(&'static str, usize)>,
@@ -61,7 +61,6 @@ impl Default for Scenario {
             proof: Some(Duration::ZERO),
             loops: Duration::ZERO,
             local: Vec::new(),
-            default: vec!["node_ready"],
             activate: Arc::new(|_| Box::pin(ready_at_once(()))),
             services: Vec::new(),
             render_every: Duration::ZERO,
@@ -88,7 +87,7 @@ impl Scenario {
             .collect();
         let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
         let catalog = Catalog::new(local).with_services(names.collect());
-        let default: Vec<CheckId> = self.default.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let default = [catalog.find(NODE_READY).unwrap()];
         let metrics = Arc::new(Metrics::default());
         let hook = Arc::clone(&metrics);
         let board = Arc::new(Board::new(
@@ -133,11 +132,7 @@ impl Scenario {
     }
 
     pub(crate) fn serve_within(self, limits: Limits) -> Running {
-        self.serve_with(ServeOptions { limits, ..ServeOptions::default() })
-    }
-
-    pub(crate) fn serve_with(self, options: ServeOptions) -> Running {
-        self.start(options, |listener, app, options, stop| {
+        self.start(ServeOptions { limits, ..ServeOptions::default() }, |listener, app, options, stop| {
             Box::pin(async move { nodegate_server::serve(listener, app, options, None, stop).await.unwrap() })
         })
     }
@@ -205,6 +200,14 @@ impl Running {
         let mut client = self.connect();
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         client.last_response()
+    }
+
+    /// Sends these bytes and the end on a new connection, and returns all that the server sends.
+    pub(crate) fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut client = self.connect();
+        client.send(bytes);
+        client.finish_sending();
+        client.read_to_close()
     }
 
     /// Starts the shutdown of the server.
