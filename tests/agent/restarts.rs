@@ -3,12 +3,11 @@
 
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -29,7 +28,7 @@ struct Scenario {
 
 impl Scenario {
     fn start() -> Self {
-        let (port, dir) = (ports::free().to_string(), tempfile::tempdir().unwrap());
+        let (port, dir) = (format!("--listen-port={}", ports::free()), tempfile::tempdir().unwrap());
         let scenario = Self { cluster: Cluster::start(), port, dir };
         assert!(scenario.cluster.sim.cordon(NODE));
         scenario
@@ -37,9 +36,7 @@ impl Scenario {
 
     /// Starts the next agent and returns when it listens.
     fn agent(&self, args: &[&str]) -> Agent {
-        let mut command = Command::new(programs::agent());
-        command.args(args).env("LISTEN_PORT", &self.port);
-        self.cluster.launch(command)
+        self.cluster.agent(&[args, &[&self.port]].concat())
     }
 
     /// Starts the next agent with the state directory.

@@ -50,7 +50,10 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     start_background(background, tasks)?;
     if let Some(directory) = host_signals {
-        follow_host(directory, &agent).map_err(starting("watch of --host-signals"))?;
+        let (board, timeline) = (agent.board.clone(), agent.timeline);
+        let record =
+            move |host| board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        follow_host_directory(directory, record).map_err(starting("watch of --host-signals"))?;
     }
 
     let sources = HostSources { predecessors: targets(&ports), state_file: state_file.clone() };
@@ -73,14 +76,6 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
         served.map_err(|error| format!("can't wait for connections: {error}"))?;
         tracing::info!("stopped");
         Ok(())
-    })
-}
-
-/// Records what the host says of its own shutdown.
-fn follow_host(directory: PathBuf, agent: &AssembledAgent) -> io::Result<()> {
-    let (board, timeline) = (agent.board.clone(), agent.timeline);
-    follow_host_directory(directory, move |host| {
-        board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
     })
 }
 

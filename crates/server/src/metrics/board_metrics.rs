@@ -106,7 +106,7 @@ impl StateCollector {
         };
         gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
         let help = "Probes of a prober that found no place in the table, or took that of one that may be a balancer.";
-        counter(encoder, "prober_overflows", help, status.drain.overflows)
+        counter(encoder, "prober_overflows", help, &status.drain.overflows)
     }
 }
 
@@ -140,8 +140,8 @@ pub(super) fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    value: impl EncodeCounterValue,
+    value: &impl EncodeCounterValue,
 ) -> Encoded {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    family.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    family.encode_counter::<NoLabelSet, _, u64>(value, None)
 }

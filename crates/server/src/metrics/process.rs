@@ -19,7 +19,7 @@ impl Collector for Process {
         let tick = 1.0 / as_f64(procfs::ticks_per_second());
         if let Some(ticks) = of_stat(|stat| stat.utime + stat.stime) {
             let help = "Total user and system CPU time spent in seconds.";
-            counter(&mut encoder, "cpu_seconds", help, ticks * tick)?;
+            counter(&mut encoder, "cpu_seconds", help, &(ticks * tick))?;
         }
         let resident = of_stat(|stat| stat.rss).map(|pages| pages * as_f64(procfs::page_size()));
         let booted = procfs::boot_time_secs().ok().map(as_f64);

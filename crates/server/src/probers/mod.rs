@@ -196,8 +196,8 @@ impl Probers {
         answer: &RecordedAnswer,
         board: &Board,
     ) {
-        let mut name = ProberId::new(request.peer, request.target.parse(board), state);
-        name.name = self.settings.balancers.name_of(name.address).map(str::to_owned);
+        let balancer = self.settings.balancers.name_of(request.peer);
+        let name = ProberId::new(request.peer, balancer, request.target.parse(board), state);
         self.tables().of(name.request.kind).enter(key, name, request.on_this_node, answer);
     }
 
@@ -209,15 +209,12 @@ impl Probers {
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
         for prober in &predecessor.probers {
-            let name =
-                balancers.first_address(&prober.address).map(|first| (first, Some(prober.address.clone())));
-            let name = name.or_else(|| Some((prober.address.parse().ok()?, None)));
-            if name.as_ref().is_some_and(|(address, _)| !balancers.networks().contains(*address)) {
+            let address = balancers.first_address(&prober.address).or_else(|| prober.address.parse().ok());
+            if address.is_some_and(|address| !balancers.networks().contains(address)) {
                 continue;
             }
-            // A client that has another name for this agent is another one.
-            let name = name.filter(|(address, name)| balancers.name_of(*address) == name.as_deref());
-            let Some(prober) = name.and_then(|name| taken_over(prober, name, board, now)) else {
+            let Some(prober) = address.and_then(|address| self.taken_over(prober, address, board, now))
+            else {
                 // One that is only shown is no loss.
                 lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
@@ -231,6 +228,26 @@ impl Probers {
             let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
         }
         taken
+    }
+
+    /// Returns the prober as this agent would have recorded it; `None` if it would not have.
+    fn taken_over(
+        &self,
+        prober: &ProberRecord,
+        address: IpAddr,
+        board: &Board,
+        now: Moment,
+    ) -> Option<Prober> {
+        let request = parse_shown(&prober.request, board)?;
+        let state = match &prober.haproxy {
+            Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
+            None => None,
+        };
+        let name = ProberId::new(address, self.settings.balancers.name_of(address), request, state);
+        // A client that has another name for this agent is another one.
+        let history = ProbeHistory::taken_over(prober, now).filter(|_| name.client() == prober.address)?;
+        let (name, on_this_node) = (Arc::new(name), prober.on_this_node);
+        Some(Prober { name, on_this_node, history, report: ServerReport::default() })
     }
 
     /// Returns true if `--balancers` names the clients that count.
@@ -280,23 +297,6 @@ fn warn_if_blind(request: &ProbeRequest<'_>, board: &Board) {
              HTTP/1.1"
         );
     }
-}
-
-/// Returns the prober as this agent would have recorded it; `None` if it would not have.
-fn taken_over(
-    prober: &ProberRecord,
-    (address, name): (IpAddr, Option<String>),
-    board: &Board,
-    now: Moment,
-) -> Option<Prober> {
-    let request = parse_shown(&prober.request, board)?;
-    let state = match &prober.haproxy {
-        Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
-        None => None,
-    };
-    let name = Arc::new(ProberId { name, ..ProberId::new(address, request, state) });
-    let history = ProbeHistory::taken_over(prober, now)?;
-    Some(Prober { name, on_this_node: prober.on_this_node, history, report: ServerReport::default() })
 }
 
 /// Converts a moment to the clock of this module.

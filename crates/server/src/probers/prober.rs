@@ -27,9 +27,19 @@ pub(super) struct ProberId {
 }
 
 impl ProberId {
-    pub(super) fn new(address: IpAddr, request: ParsedRequest, state: Option<ServerState<'_>>) -> Self {
+    pub(super) fn new(
+        address: IpAddr,
+        name: Option<&str>,
+        request: ParsedRequest,
+        state: Option<ServerState<'_>>,
+    ) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address: address.to_canonical(), name: None, request, haproxy }
+        Self { address: address.to_canonical(), name: name.map(str::to_owned), request, haproxy }
+    }
+
+    /// Returns its name, or else its address.
+    pub(super) fn client(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
 
     /// Returns the key of its order among others.
@@ -85,8 +95,7 @@ impl Prober {
     pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
         let ParsedRequest { text, kind, .. } = &self.name.request;
         let sees_drains = kind.sees_drains();
-        let address = self.name.name.clone().unwrap_or_else(|| self.name.address.to_string());
-        let mut record = ProberRecord::new(address, text.clone(), sees_drains, &self.history, now);
+        let mut record = ProberRecord::new(self.name.client(), text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
         let (state, sessions) = self.report;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {

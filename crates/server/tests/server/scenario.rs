@@ -7,15 +7,13 @@ use nodegate_readiness::{
 };
 use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
-    Activate, App, AppParts, Limits, Listener, Metrics, PodSettings, PortSharing, ProberSettings,
-    ServeOptions, bind,
+    Activate, App, AppParts, Limits, Metrics, PodSettings, PortSharing, ProberSettings, ServeOptions, bind,
 };
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
 use std::future::ready as ready_at_once;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -132,19 +130,14 @@ impl Scenario {
     }
 
     pub(crate) fn serve_within(self, limits: Limits) -> Running {
-        self.start(ServeOptions { limits, ..ServeOptions::default() }, |listener, app, options, stop| {
-            Box::pin(async move { nodegate_server::serve(listener, app, options, None, stop).await.unwrap() })
-        })
+        self.start(limits, false)
     }
 
     pub(crate) fn serve_agent_check(self) -> Running {
-        self.start(ServeOptions::default(), |listener, app, options, stop| {
-            let served = nodegate_server::serve_agent_check(listener, app, options, stop);
-            Box::pin(async move { served.await.unwrap() })
-        })
+        self.start(Limits::default(), true)
     }
 
-    fn start(self, options: ServeOptions, serve: Serve) -> Running {
+    fn start(self, limits: Limits, of_agent_checks: bool) -> Running {
         let World { board, timeline, app } = self.build();
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
@@ -153,14 +146,18 @@ impl Scenario {
         let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve(listener, served, options, Box::pin(async { drop(stopped.await) })));
+            let stop = async { drop(stopped.await) };
+            let options = ServeOptions { limits, ..ServeOptions::default() };
+            let ended = if of_agent_checks {
+                runtime.block_on(nodegate_server::serve_agent_check(listener, served, options, stop))
+            } else {
+                runtime.block_on(nodegate_server::serve(listener, served, options, None, stop))
+            };
+            ended.unwrap();
         });
         Running { board, timeline, app, address, stop: Some(stop), thread: Some(thread) }
     }
 }
-
-type Done = Pin<Box<dyn Future<Output = ()>>>;
-type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
 
 pub(crate) struct Running {
     pub(crate) board: Arc<Board>,
