@@ -77,7 +77,6 @@ impl Verdicts {
     pub(crate) fn limit_waiting(&self, max_connections: usize) {
         let most = (max_connections / 4).clamp(1, MAX_WAITING);
         self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
-        debug_assert!(self.waiting.available_permits() <= most);
     }
 
     /// Starts the checks of a query that have no valid result, and waits for their first results.
@@ -89,7 +88,6 @@ impl Verdicts {
         // there is no recent result.
         let first_results = (self.activate)(pending);
         if let Ok(_waits) = self.waiting.try_acquire() {
-            debug_assert!(self.waiting.available_permits() < MAX_WAITING);
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
         }
     }
