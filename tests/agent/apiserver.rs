@@ -11,10 +11,6 @@ const NO_AUTHORITY: &str = "NoCredentials: the credentials name no certificate a
 /// Runs often, and with patience for a busy machine.
 const FAST: &str = "--check-settings=apiserver:interval=200ms,timeout=20s";
 
-fn cluster() -> Cluster {
-    Cluster::with(|builder| builder)
-}
-
 fn agent(cluster: &Cluster, args: &[&str]) -> Agent {
     let url = format!("--check-settings=apiserver:url={}", cluster.sim.url());
     cluster.agent(&[&[&*url, FAST], args].concat())
@@ -25,21 +21,22 @@ fn refused(user: &'static str, code: u16) -> Fault {
     Effect::Status { code, retry_after: 0 }.on(FaultScope::all().users(&[user]))
 }
 
-/// Returns how often this user has asked for the health, with this answer.
-fn asked_by(cluster: &Cluster, user: &str, code: u16) -> u64 {
-    asked(cluster, "readyz", |kind| kind.user == user && kind.code == code)
+/// Returns how often this user has asked for this path, with this answer.
+fn asked(cluster: &Cluster, path: &str, user: &str, code: u16) -> u64 {
+    let is_it = |kind: &RequestKind| {
+        kind.resource.trim_matches('/') == path && kind.user == user && kind.code == code
+    };
+    let requests = cluster.sim.counters().read().requests.into_iter();
+    requests.filter(|(kind, _)| is_it(kind)).map(|(_, count)| count).sum()
 }
 
-/// Returns how many of the requests to this path fit.
-fn asked(cluster: &Cluster, path: &str, fits: impl Fn(&RequestKind) -> bool) -> u64 {
-    let requests = cluster.sim.counters().read().requests;
-    let fits = requests.into_iter().filter(|(kind, _)| kind.resource.trim_matches('/') == path && fits(kind));
-    fits.map(|(_, count)| count).sum()
+fn asked_by(cluster: &Cluster, user: &str, code: u16) -> u64 {
+    asked(cluster, "readyz", user, code)
 }
 
 #[test]
 fn the_parts_of_the_api_server_that_fail_are_named() {
-    let cluster = cluster();
+    let cluster = Cluster::start();
     let agent = agent(&cluster, &[]);
     let server = &cluster.sim.servers()[0];
     agent.wait_passes(CHECK);
@@ -63,7 +60,7 @@ fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {
     let agent = agent(&cluster, &[]);
     let server = &cluster.sim.servers()[0];
     agent.wait_passes(CHECK);
-    assert!(asked(&cluster, "livez", |kind| kind.user == ANONYMOUS && kind.code == 200) > 0);
+    assert!(asked(&cluster, "livez", ANONYMOUS, 200) > 0);
     server.fail_readyz(&["etcd"]);
     agent.wait_fails(CHECK, "LivezFailed: etcd");
     server.fail_readyz(&["etcd", "shutdown"]);
@@ -77,7 +74,7 @@ fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {
 
 #[test]
 fn the_agents_token_is_shown_where_anonymous_requests_are_refused() {
-    let cluster = cluster();
+    let cluster = Cluster::start();
     for code in [401, 403] {
         cluster.sim.faults().clear();
         cluster.sim.faults().add(refused(ANONYMOUS, code));
@@ -100,7 +97,7 @@ fn the_agents_token_is_shown_where_anonymous_requests_are_refused() {
 
 #[test]
 fn a_certificate_of_another_ca_or_for_another_name_is_not_believed() {
-    let cluster = cluster();
+    let cluster = Cluster::start();
     let agent = agent(&cluster, &[]);
     agent.wait_passes(CHECK);
     cluster.sim.certify_only(&["127.0.0.1", "other.example"]).unwrap();
@@ -117,7 +114,7 @@ fn a_certificate_of_another_ca_or_for_another_name_is_not_believed() {
 /// A server must not get the agent's token by answering on this port.
 #[test]
 fn the_check_needs_a_certificate_authority() {
-    let cluster = cluster();
+    let cluster = Cluster::start();
     let empty = cluster.kubeconfig().with_file_name("empty-ca.crt");
     fs::write(&empty, "").unwrap();
     let text = fs::read_to_string(cluster.kubeconfig()).unwrap();
@@ -137,7 +134,7 @@ fn the_check_needs_a_certificate_authority() {
 
 #[test]
 fn each_way_of_not_answering_has_its_own_reason() {
-    let cluster = cluster();
+    let cluster = Cluster::start();
     let agent = cluster.agent(&[
         &format!("--check-settings=apiserver:url={}", cluster.sim.url()),
         "--check-settings=apiserver:interval=200ms,timeout=2s",

@@ -1,8 +1,7 @@
 //! `--not-ready-after`: a `Ready=False` that must last before it takes the node out.
 
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
-use std::process::Command;
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use std::time::{Duration, Instant};
 
 fn pending(agent: &Agent) -> Option<u64> {
@@ -31,12 +30,8 @@ fn a_node_leaves_when_ready_false_has_lasted() {
 
 #[test]
 fn a_drain_does_not_wait_and_a_successor_counts_on() {
-    let (cluster, port) = (Cluster::start(), ports::free().to_string());
-    let agent = || {
-        let mut command = Command::new(programs::agent());
-        command.arg("--not-ready-after=5m").env("LISTEN_PORT", &port);
-        cluster.launch(command)
-    };
+    let (cluster, port) = (Cluster::start(), format!("--listen-port={}", ports::free()));
+    let agent = || cluster.agent(&["--not-ready-after=5m", &port]);
     let first = agent();
     first.wait_ready();
     set_ready(&cluster, false);

@@ -3,12 +3,11 @@
 
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -29,7 +28,7 @@ struct Scenario {
 
 impl Scenario {
     fn start() -> Self {
-        let (port, dir) = (ports::free().to_string(), tempfile::tempdir().unwrap());
+        let (port, dir) = (format!("--listen-port={}", ports::free()), tempfile::tempdir().unwrap());
         let scenario = Self { cluster: Cluster::start(), port, dir };
         assert!(scenario.cluster.sim.cordon(NODE));
         scenario
@@ -37,9 +36,7 @@ impl Scenario {
 
     /// Starts the next agent and returns when it listens.
     fn agent(&self, args: &[&str]) -> Agent {
-        let mut command = Command::new(programs::agent());
-        command.args(args).env("LISTEN_PORT", &self.port);
-        self.cluster.launch(command)
+        self.cluster.agent(&[args, &[&self.port]].concat())
     }
 
     /// Starts the next agent with the state directory.
@@ -76,34 +73,32 @@ fn crash(mut agent: Agent) {
     agent.wait_end();
 }
 
-/// Returns true if the reply is fresh or last known data of the drained node.
-fn is_drained(reply: &ProbeReply) -> bool {
-    reply.status == 503 && reply.reason().as_deref() == Some("Unschedulable")
+/// Asserts that the agent answers Draining, from a cache that is stale or not.
+#[track_caller]
+fn drains(agent: &Agent, stale: bool) {
+    let reply = agent.health();
+    assert!(is_drained(&reply) && reply.is_stale() == stale, "{reply:?}");
 }
 
-#[track_caller]
-fn is_drained_and_fresh(agent: &Agent) {
-    let reply = agent.health();
-    assert!(is_drained(&reply) && !reply.is_stale(), "{reply:?}");
+fn is_drained(reply: &ProbeReply) -> bool {
+    reply.status == 503 && reply.reason().as_deref() == Some("Unschedulable")
 }
 
 fn status(agent: &Agent) -> Value {
     agent.get("/status.json").json()
 }
 
-fn age(agent: &Agent) -> u64 {
-    status(agent)["cache"]["age_ms"].as_u64().unwrap()
-}
-
-/// Asserts that the agent answers Draining from facts that it took over.
-fn holds_the_drain(agent: &Agent, from: &str) {
-    let reply = agent.health();
-    assert!(is_drained(&reply) && reply.is_stale(), "{reply:?}");
+/// Asserts that the agent answers Draining from facts that it took over, and returns their age.
+#[track_caller]
+fn holds_the_drain(agent: &Agent, from: &str) -> u64 {
+    drains(agent, true);
     agent.logs_once(TAKEN);
     agent.logs_once(&format!("{TAKEN} from=\"{from}\""));
     let page = agent.get("/").body;
     assert!(page.contains("by the agent before this one") && page.contains(KNOWN), "{page}");
-    assert_eq!(status(agent)["flips"], json!([]), "nothing has flipped: it never said anything else");
+    let status = status(agent);
+    assert_eq!(status["flips"], json!([]), "nothing has flipped: it never said anything else");
+    status["cache"]["age_ms"].as_u64().unwrap()
 }
 
 #[test]
@@ -116,7 +111,7 @@ fn an_agent_that_boots_while_the_api_server_is_away_for_8_s_waits_for_it() {
         scenario.restart_api();
         agent.join().unwrap()
     });
-    is_drained_and_fresh(&agent);
+    drains(&agent, false);
     assert_eq!(agent.logged("listening without it"), 0, "{}", agent.log_text());
 }
 
@@ -137,13 +132,13 @@ fn without_an_api_server_the_port_opens_after_stale_after() {
 fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     let scenario = Scenario::start();
     let first = scenario.agent(&[]);
-    is_drained_and_fresh(&first);
+    drains(&first, false);
     scenario.cluster.sim.ignore_new();
     let second = thread::scope(|scope| {
         let second = scope.spawn(|| scenario.agent(&[STALE_AFTER]));
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(5) {
-            is_drained_and_fresh(&first);
+            drains(&first, false);
             assert!(!second.is_finished(), "it listens");
         }
         scenario.cluster.sim.heal();
@@ -152,7 +147,7 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     assert_eq!(second.logged("listening without it"), 0, "{}", second.log_text());
     second.logs_once("waiting, because the predecessor still answers");
     first.terminate();
-    is_drained_and_fresh(&second);
+    drains(&second, false);
 }
 
 #[test]
@@ -177,13 +172,12 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
     scenario.kill_api();
     first.wait_for("stale", ProbeReply::is_stale);
     let second = scenario.agent(&[KEEP, STALE_AFTER]);
-    holds_the_drain(&second, "predecessor");
-    let before = age(&second);
+    let before = holds_the_drain(&second, "predecessor");
     first.terminate();
     // The facts keep their original date when a second successor takes them over.
     let third = scenario.agent(&[KEEP, STALE_AFTER]);
-    holds_the_drain(&third, "predecessor");
-    assert!(age(&third) > before, "{} {before}", age(&third));
+    let age = holds_the_drain(&third, "predecessor");
+    assert!(age > before, "{age} {before}");
     second.terminate();
     scenario.cluster.sim.uncordon(NODE);
     scenario.restart_api();
@@ -232,5 +226,5 @@ fn an_invalid_state_file_is_only_a_warning() {
     }
     fs::remove_file(scenario.file()).unwrap();
     fs::create_dir(scenario.file()).unwrap();
-    scenario.remembering(&[STALE_AFTER]).logs_once("it is no file");
+    scenario.remembering(&[STALE_AFTER]).logs_once("Is a directory");
 }

@@ -45,14 +45,12 @@ impl Report {
 }
 
 #[test]
-fn the_exit_code_of_status_tells_the_verdict() {
+fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let at = agent.address();
-    ask(at, &[]).says(
-        0,
-        &["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"],
-    );
+    let ready = ["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"];
+    ask(at, &[]).says(0, &ready);
 
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
@@ -60,34 +58,21 @@ fn the_exit_code_of_status_tells_the_verdict() {
     let draining = ask(at, &[]);
     draining.says(1, &["Draining: cordoned (Unschedulable)", "drains", "Ready -> Draining  Unschedulable"]);
     assert!(!draining.out.contains('\u{1b}'), "colour without a terminal: {}", draining.out);
+    let shown = ask(at, &["-o", "json"]);
+    assert_eq!(shown.code, 1, "{}", shown.err);
+    let [shown, own] = [&shown.out, &agent.get("/status.json").body]
+        .map(|json| serde_json::from_str::<serde_json::Value>(json).unwrap());
+    for key in ["/verdict", "/flips/0/at_unix_ms", "/facts", "/start_id"] {
+        assert!(shown.pointer(key).is_some() && shown.pointer(key) == own.pointer(key), "{key}: {shown}");
+    }
+    let checks = ask(at, &["-o", "json", "--check", "custom_conditions"]);
+    assert_eq!((checks.code, checks.out), (0, agent.get("/health?check=custom_conditions").body));
 
     assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));
     agent.wait_reason("KubeletNotReady");
     agent.next_rendering();
-    ask(at, &[]).says(
-        2,
-        &["NotReady: the kubelet says that it is not ready (KubeletNotReady)", "Draining -> NotReady"],
-    );
-}
-
-#[test]
-fn status_json_is_the_agents_own_json() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&[]);
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    agent.next_rendering();
-    let shown = ask(agent.address(), &["-o", "json"]);
-    assert_eq!(shown.code, 1, "{}", shown.err);
-    let (shown, own): (serde_json::Value, _) =
-        (serde_json::from_str(&shown.out).unwrap(), agent.get("/status.json").json());
-    assert_eq!(
-        (&shown["verdict"], &shown["flips"][0]["at_unix_ms"], &shown["facts"]),
-        (&own["verdict"], &own["flips"][0]["at_unix_ms"], &own["facts"])
-    );
-    let checks = ask(agent.address(), &["-o", "json", "--check", "custom_conditions"]);
-    assert_eq!(checks.code, 0, "{}", checks.err);
-    assert_eq!(checks.out, agent.get("/health?check=custom_conditions").body);
+    let why = "NotReady: the kubelet says that it is not ready (KubeletNotReady)";
+    ask(at, &[]).says(2, &[why, "Draining -> NotReady"]);
 }
 
 /// Two clusters may have nodes with the same name and address, and a Node may be recreated.
@@ -119,17 +104,16 @@ fn status_shows_the_named_checks() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", listener.local_addr().unwrap());
     let agent = cluster.ready_agent(&["--tcp-check", &own]);
-    let at = agent.address();
-    ask(at, &["--check", "node_ready,tcp:db"]).says(0, &["Ready\n", "tcp:db      passes"]);
+    let of = |checks: &str| ask(agent.address(), &["--check", checks]);
+    of("node_ready,tcp:db").says(0, &["Ready\n", "tcp:db      passes"]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
-    ask(at, &["--check=tcp:db"]).says(0, &["Ready"]);
-    ask(at, &["--check=tcp:db,node_ready"]).says(1, &["Draining\n", "cordoned (Unschedulable)"]);
-    ask(at, &["--check=node_ready,bogus"])
-        .says(2, &["NotReady\n", "cordoned (Unschedulable)", "Unknown check: bogus"]);
-    ask(at, &["--check", &vec!["node_ready"; 40].join(",")]).says(1, &["Draining"]);
+    of("tcp:db").says(0, &["Ready"]);
+    of("tcp:db,node_ready").says(1, &["Draining\n", "cordoned (Unschedulable)"]);
+    of("node_ready,bogus").says(2, &["NotReady\n", "cordoned (Unschedulable)", "Unknown check: bogus"]);
+    of(&["node_ready"; 40].join(",")).says(1, &["Draining"]);
     let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
-    ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);
+    of(&names.join(",")).is_unknown(&["answered HTTP 400", "32"]);
 }
 
 /// kubeadm and Talos put this label on every control-plane node; in a small cluster that is all nodes.
@@ -180,8 +164,6 @@ fn status_finds_the_local_agent_by_its_environment() {
 
 #[test]
 fn status_without_an_agent_is_unknown() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    ask(address, &[]).is_unknown(&[&format!("http://{address}: could not connect"), "refused"]);
     report(run(&["status", "--addr=no-such-host.invalid"], &[])).is_unknown(&["no-such-host.invalid:25001"]);
     let stranger = StubServer::saying("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"\u{1b}[31mfine\"}");
     let shown = ask(stranger.address(), &[]);

@@ -5,9 +5,9 @@ use crate::agent_ports::{PortArgs, Ports};
 use crate::assembly::{AgentSettings, AssembledAgent, Environment};
 use crate::handover::{self, HostSources, StateFile, targets};
 use crate::own_port::OwnPort;
-use crate::traffic::TrafficArgs;
+use crate::traffic::count;
 use nodegate_local_checks::{LocalChecks, follow_host_directory};
-use nodegate_program::{Signals, start_thread};
+use nodegate_program::{List, Signals, start_thread};
 use nodegate_readiness::Flip;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ fn runtime(what: &'static str) -> Result<Runtime, String> {
 pub(crate) struct AgentSetup {
     pub(crate) settings: AgentSettings,
     pub(crate) ports: PortArgs,
-    pub(crate) traffic: TrafficArgs,
+    pub(crate) traffic_ports: List<u16>,
     pub(crate) host_signals: Option<PathBuf>,
     pub(crate) state_file: Option<StateFile>,
     pub(crate) local_checks: LocalChecks,
@@ -37,8 +37,8 @@ pub(crate) struct AgentSetup {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
-    let AgentSetup { mut settings, ports, traffic, host_signals, state_file, local_checks } = setup;
-    settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
+    let AgentSetup { mut settings, ports, traffic_ports, host_signals, state_file, local_checks } = setup;
+    settings.probers.traffic = count(traffic_ports).map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);
     let on_flip = Box::new(move |_: &Flip| {
@@ -50,7 +50,10 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     start_background(background, tasks)?;
     if let Some(directory) = host_signals {
-        follow_host(directory, &agent).map_err(starting("watch of --host-signals"))?;
+        let (board, timeline) = (agent.board.clone(), agent.timeline);
+        let record =
+            move |host| board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        follow_host_directory(directory, record).map_err(starting("watch of --host-signals"))?;
     }
 
     let sources = HostSources { predecessors: targets(&ports), state_file: state_file.clone() };
@@ -73,14 +76,6 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
         served.map_err(|error| format!("can't wait for connections: {error}"))?;
         tracing::info!("stopped");
         Ok(())
-    })
-}
-
-/// Records what the host says of its own shutdown.
-fn follow_host(directory: PathBuf, agent: &AssembledAgent) -> io::Result<()> {
-    let (board, timeline) = (agent.board.clone(), agent.timeline);
-    follow_host_directory(directory, move |host| {
-        board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
     })
 }
 

@@ -5,21 +5,21 @@ use crate::agent::{self, AgentSetup};
 use crate::agent_ports::PortArgs;
 use crate::assembly::AgentSettings;
 use crate::checks::CheckArgs;
-use crate::handover::{HandoverArgs, StateFile};
-use crate::pod_addresses::PodArgs;
+use crate::handover::StateFile;
 use crate::rule_settings::PolicyArgs;
 use crate::status_command::StatusArgs;
 use crate::target::AgentAddress;
-use crate::traffic::TrafficArgs;
+use crate::traffic::traffic_ports;
 use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
-use nodegate_local_checks::{LocalCheckArgs, parse_host_directory};
+use nodegate_local_checks::{LocalCheckArgs, PodRoutes, parse_host_directory};
 use nodegate_node_watch::ServiceArgs;
-use nodegate_program::{LogSettings, Mistakes, Program, failed, node_name};
+use nodegate_program::{List, LogSettings, Mistakes, Program, failed, node_name};
 use nodegate_readiness::Catalog;
-use nodegate_server::ProberArgs;
+use nodegate_server::{Networks, PodSettings, ProberArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Tells load balancers whether this Kubernetes node may get new traffic now
 ///
@@ -55,14 +55,23 @@ pub struct Args {
     ports: PortArgs,
     #[command(flatten, next_help_heading = "Load balancers and drains")]
     probers: ProberArgs,
-    #[command(flatten, next_help_heading = "Load balancers and drains")]
-    traffic: TrafficArgs,
-    #[command(flatten, next_help_heading = "Load balancers and drains")]
-    pods: PodArgs,
+    /// Ports of this host at which clients' traffic arrives, such as those of an ingress on the host's
+    /// network: nodegate wait --for released waits until no connection to them is left; up to 16
+    #[arg(long, env = "NODEGATE_TRAFFIC_PORT", value_name = "LIST", default_value_t)]
+    #[arg(value_parser = traffic_ports, hide_default_value = true)]
+    #[arg(help_heading = "Load balancers and drains")]
+    traffic_port: List<u16>,
+    /// Networks of this node's pods, as in --allow-from, for the places of /wait. Usually not needed: the agent
+    /// knows the Node's podCIDRs, and the addresses that the node routes to an interface of its pods
+    #[arg(long, env = "NODEGATE_POD_NETWORKS", value_name = "LIST")]
+    #[arg(help_heading = "Load balancers and drains")]
+    pod_networks: Option<Networks>,
     #[command(flatten, next_help_heading = "Verdict")]
     policy: PolicyArgs,
-    #[command(flatten, next_help_heading = "The host")]
-    handover: HandoverArgs,
+    /// Directory for the last known facts of the node, a file of a few kB: an agent that restarts while no
+    /// API server answers reads them. It must exist, be writable, and belong to this agent alone
+    #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR", help_heading = "The host")]
+    state_dir: Option<PathBuf>,
     /// Directory in which nodegate-shutdown of the host writes: while it has a file shutdown, the node drains
     /// with the reason `NodeShutdown`, whatever the API server says. Without it, the agent learns of a shutdown
     /// by the API server alone
@@ -130,6 +139,14 @@ impl Args {
         let services = self.services.services(mistakes);
         let catalog = Catalog::new(local_checks.for_catalog()).with_services(services);
         let (catalog, default_checks) = self.checks.choose(catalog, mistakes);
+        let routes = Arc::new(PodRoutes::default());
+        let pods = PodSettings {
+            networks: self.pod_networks,
+            routes: Some(Arc::new(move |address| {
+                let routes = routes.clone();
+                Box::pin(async move { routes.lead_to_pod(address).await })
+            })),
+        };
         AgentSetup {
             settings: AgentSettings {
                 // `None` is not an error here: the agent starts, and every answer reports it.
@@ -138,12 +155,12 @@ impl Args {
                 catalog,
                 default_checks,
                 probers: self.probers.settings(),
-                pods: self.pods.settings(),
+                pods,
             },
             ports: self.ports,
-            traffic: self.traffic,
+            traffic_ports: self.traffic_port,
             host_signals: self.host_signals,
-            state_file: self.handover.state_dir.as_deref().map(StateFile::in_directory),
+            state_file: self.state_dir.as_deref().map(StateFile::in_directory),
             local_checks,
         }
     }

@@ -6,7 +6,7 @@
 // `crate::agent` adds, because no simulated clock can drive it: the two runtimes and their threads, the
 // sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::handover::{self, LastKnownSources, Seen};
+use crate::handover::{self, LastKnownSources};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
@@ -154,31 +154,26 @@ impl AssembledAgent {
 
     /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it.
     /// The caller opens the ports next.
-    pub async fn prepare(&self, sources: &impl LastKnownSources) {
-        let seen = self.wait_until_answerable(sources).await;
-        // The verdict of this Node may depend on its kubelet.
-        self.runner.needed_ready().await;
-        handover::take_over(sources, seen, &self.board, &self.app, self.timeline).await;
-    }
-
+    ///
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
     /// balancer gets an answer that may be wrong. Waits for a limited time, and not for missing
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
-    /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
-    /// of a fresh predecessor.
-    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Seen {
-        let Some(node) = self.board.node_name() else {
+    /// probe would have to wait for them, too, and the previous agent still answers.
+    pub async fn prepare(&self, sources: &impl LastKnownSources) {
+        let mut seen = None;
+        if let Some(node) = self.board.node_name() {
+            let deadline = tokio::time::Instant::now() + DEFAULT_TIMEOUT;
+            let stale_after = self.board.policy().stale_after;
+            seen = handover::wait(sources, node, self.started.clone(), stale_after).await;
+            if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
+                tracing::warn!("a local check has no first result yet; listening without it");
+            }
+        } else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
-            return None;
-        };
-        let began = tokio::time::Instant::now();
-        let stale_after = self.board.policy().stale_after;
-        let seen = handover::wait(sources, node, self.started.clone(), stale_after).await;
-        let deadline = began + DEFAULT_TIMEOUT;
-        if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
-            tracing::warn!("a local check has no first result yet; listening without it");
         }
-        seen
+        // The verdict of this Node may depend on its kubelet.
+        self.runner.needed_ready().await;
+        handover::take_over(sources, seen, &self.board, &self.app, self.timeline).await;
     }
 
     /// Records that the ports are open: from here on, a change of verdict is a flip.

@@ -40,7 +40,7 @@ mod tests {
             }
         };
         for server in [StubServer::start(drip), StubServer::start(hang)] {
-            let target = AgentAddress::at(server.address().ip(), server.address().port());
+            let target = AgentAddress { host: "127.0.0.1".to_owned(), port: server.address().port() };
             let error = get(&target, "/", Duration::from_millis(300)).unwrap_err();
             assert_eq!(error.to_string(), "no whole answer within 300ms");
         }

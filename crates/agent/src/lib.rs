@@ -10,7 +10,6 @@ mod checks;
 mod fetch;
 mod handover;
 mod own_port;
-mod pod_addresses;
 mod rule_settings;
 mod status_command;
 mod target;

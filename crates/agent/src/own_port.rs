@@ -46,10 +46,11 @@ enum Answerer {
 impl OwnPort {
     /// Looks forever.
     pub(crate) async fn watch(self) {
-        let (began, mut taken, mut looked) = (Instant::now(), Episode::default(), Answerer::NoAnswer);
+        let (began, mut taken, mut may_be_taken) = (Instant::now(), Episode::default(), false);
         loop {
             let found = self.look().await;
-            match &found {
+            let was_other = std::mem::replace(&mut may_be_taken, matches!(found, Answerer::Other(_)));
+            match found {
                 Answerer::Agent => {
                     self.app.set_port_taken(None);
                     if let Some(lasted) = taken.ends(began.elapsed()) {
@@ -58,21 +59,19 @@ impl OwnPort {
                     }
                 }
                 // The second look of a row: an agent that ends may answer anything once.
-                Answerer::Other(what) if matches!(looked, Answerer::Other(_)) => {
-                    self.app.set_port_taken(Some(what.clone()));
-                    if taken.lasts(what, began.elapsed()) {
+                Answerer::Other(answer) if was_other => {
+                    if taken.lasts(&answer, began.elapsed()) {
                         tracing::warn!(
-                            answer = what,
+                            answer,
                             "another program answers at this node's own address and port; load balancers may get its \
                              answer. Has a Service this node port? See docs/troubleshooting.md#reserved-ports"
                         );
                     }
+                    self.app.set_port_taken(Some(answer));
                 }
                 Answerer::Other(_) | Answerer::NoAnswer => {}
             }
-            let is_quiet = !taken.is_on() && !matches!(found, Answerer::Other(_));
-            looked = found;
-            sleep(if is_quiet { LOOK_EVERY } else { LOOK_AGAIN }).await;
+            sleep(if taken.is_on() || may_be_taken { LOOK_AGAIN } else { LOOK_EVERY }).await;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::fetch;
 use crate::target::AgentAddress;
+use clap::ArgAction;
 use nodegate_agent_api::STATUS_PATH;
 use nodegate_agent_client::{
     AgentReply, AskError, Console, exit_code, health_text, parse_status, refusal, status_text,
@@ -32,9 +33,9 @@ pub(crate) struct StatusArgs {
     pub(crate) addr: Option<String>,
 
     /// Output format: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
-    #[arg(value_parser = choice(&[("text", StatusOutput::Text), ("json", StatusOutput::Json)]))]
-    output: StatusOutput,
+    #[arg(short = 'o', long = "output", value_name = "text|json", default_value = "text", action = ArgAction::Set)]
+    #[arg(value_parser = choice(&[("text", false), ("json", true)]))]
+    is_json: bool,
 
     /// Checks to query instead of the default ones, as in /health?check=; the agent starts those that don't
     /// run
@@ -45,13 +46,6 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "DURATION")]
     #[arg(default_value = "2s", value_parser = duration(Duration::from_millis(1)..=Duration::from_hours(1)))]
     timeout: Duration,
-}
-
-/// The output formats of `nodegate status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StatusOutput {
-    Text,
-    Json,
 }
 
 /// The agent's verdict, and the text to print.
@@ -85,10 +79,7 @@ impl StatusArgs {
         );
         let reply = fetch::get(target, &path, self.timeout).map_err(|error| error.to_string())?;
         let shown = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
-        Ok(match self.output {
-            StatusOutput::Json => Shown { text: reply.body.into(), ..shown },
-            StatusOutput::Text => shown,
-        })
+        Ok(if self.is_json { Shown { text: reply.body.into(), ..shown } } else { shown })
     }
 }
 

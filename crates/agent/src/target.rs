@@ -4,22 +4,15 @@ use crate::agent_ports::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
 use nodegate_program::{HTTP_PORT, Mistakes};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
 
 const TAKES: &str =
     "takes HOST, HOST:PORT or http://HOST:PORT, e.g. 10.0.0.11, [fd00::7]:25001 or worker-1:25001";
 
 /// A host, by name or address, and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     pub(crate) host: String,
     pub(crate) port: u16,
-}
-
-impl Default for AgentAddress {
-    fn default() -> Self {
-        Self { host: Ipv4Addr::LOCALHOST.to_string(), port: HTTP_PORT }
-    }
 }
 
 impl AgentAddress {
@@ -35,49 +28,23 @@ impl AgentAddress {
     /// Returns the given address, or else the address of the agent on this machine by the settings in the
     /// environment. The error is a line for the user.
     pub(crate) fn resolve(addr: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let port = match env(LISTEN_PORT).map(|port| (port.parse(), port)) {
-            None => Ok(HTTP_PORT),
-            Some((Ok(port @ 1..), _)) => Ok(port),
-            Some((_, port)) => {
-                Err(format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port"))
-            }
+        let (name, text) = if let Some(addr) = addr {
+            ("--addr", addr.to_owned())
+        } else {
+            // `::` means all addresses of both families, and so includes the IPv4 loopback, even without IPv6.
+            let named = |name| Some((name, env(name).filter(|value| value != "::")?));
+            let everywhere = || (LISTEN_ADDRESS, Ipv4Addr::UNSPECIFIED.to_string());
+            named(METRICS_ADDR).or_else(|| named(LISTEN_ADDRESS)).unwrap_or_else(everywhere)
         };
-        if let Some(asked) = addr {
-            return Self::parse(asked, port)
-                .map_err(|error| error.unwrap_or(format!("--addr {asked:?}: {TAKES}")));
-        }
-        let named = [METRICS_ADDR, LISTEN_ADDRESS].into_iter().find_map(|name| {
-            // `::` means all addresses of both families, and so includes the IPv4 loopback, even without
-            // IPv6.
-            env(name).filter(|value| value != "::").map(|value| (name, value))
-        });
-        let Some((name, value)) = named else {
-            return Ok(Self { port: port?, ..Self::default() });
+        let (host, port) = parse(&text).ok_or_else(|| format!("{name} {text:?}: {TAKES}"))?;
+        let port = match (port, env(LISTEN_PORT)) {
+            (Some(port), _) => port,
+            (None, None) => HTTP_PORT,
+            (None, Some(port)) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+                format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port")
+            })?,
         };
-        Self::parse(&value, port).map_err(|error| error.unwrap_or(format!("{name} {value:?}: {TAKES}")))
-    }
-
-    /// Parses an address. The error is `None` if the text is wrong, and the port's error if the text needs
-    /// the default port.
-    fn parse(text: &str, default_port: Result<u16, String>) -> Result<Self, Option<String>> {
-        let text = text.strip_prefix("http://").unwrap_or(text);
-        let text = text.strip_suffix('/').unwrap_or(text);
-        if let Ok(address) = SocketAddr::from_str(text) {
-            return if address.port() == 0 { Err(None) } else { Ok(Self::at(address.ip(), address.port())) };
-        }
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        if let Ok(ip) = IpAddr::from_str(bare) {
-            return Ok(Self::at(ip, default_port.map_err(Some)?));
-        }
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0).ok_or(None)?),
-            None => (text, default_port.map_err(Some)?),
-        };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if host.is_empty() || !host.chars().all(is_name) {
-            return Err(None);
-        }
-        Ok(Self { host: host.to_owned(), port })
+        Ok(Self { host, port })
     }
 
     /// Returns the error of a query for the user, who gave the address with `--addr` if `is_asked`.
@@ -89,11 +56,25 @@ impl AgentAddress {
         };
         format!("{flag}http://{self}{hint}: {error}")
     }
+}
 
-    /// Returns an address to query for one to listen on: loopback if it means all addresses.
-    pub(crate) fn at(ip: IpAddr, port: u16) -> Self {
-        Self { host: loopback_for(ip).to_string(), port }
+/// Returns the host that a text names, to query, and its port if it has one; `None` if it is no address.
+fn parse(text: &str) -> Option<(String, Option<u16>)> {
+    let text = text.strip_prefix("http://").unwrap_or(text);
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse() {
+        return Some((loopback_for(ip).to_string(), None));
     }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port.parse().ok().filter(|port| *port != 0)?)),
+        None => (text, None),
+    };
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some((loopback_for(address.ip()).to_string(), port));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (!host.is_empty() && host.chars().all(is_name)).then(|| (host.to_owned(), port))
 }
 
 /// Returns the address to query for one to listen on: loopback if it means all addresses.

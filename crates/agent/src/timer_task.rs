@@ -6,12 +6,79 @@ use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::{self, last_known};
 use nodegate_program::Episode;
 use nodegate_readiness::liveness::REPORT_EVERY;
-use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
+use nodegate_readiness::{Age, Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
+
+/// Something that may last, and is logged when it begins, each minute while it lasts, and when it ends.
+struct Watched {
+    /// The warning while it lasts.
+    warning: Option<String>,
+    /// The log line at its end.
+    end: &'static str,
+    /// False if it may last until a setting changes, so that one warning is enough.
+    repeats: bool,
+}
+
+impl Watched {
+    fn new(warning: Option<String>, end: &'static str) -> Self {
+        Self { warning, end, repeats: true }
+    }
+}
+
+/// Looks at all that may last.
+fn look(board: &Board, now: Moment) -> [Watched; 6] {
+    let cut_off = board.unconfirmed(now).then(|| {
+        let left = board.leaves_at(now).map(|at| format!(" for {} more", Age::from(at.since(now))));
+        "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping the node in the pool"
+            .to_owned()
+            + &left.unwrap_or_default()
+    });
+    let pending = board.not_ready_pending(now).map(|pending| {
+        let left = Age(pending.counts_in_ms);
+        format!(
+            "the Node is Ready=False, which does not count yet; keeping the node in the pool for {left} more"
+        )
+    });
+    let is_absent = board.published().state.node.exists() == Some(false);
+    let absent = board.node_name().filter(|_| is_absent).map(|name| {
+        format!(
+            "the cluster has no Node of this name, {name:?}; answering not-ready. Is --node-name (NODE_NAME) right?"
+        )
+    });
+    let unreachable = board.kubelet_unreachable().as_ref().map(kubelet_unreachable);
+    [
+        Watched::new(staleness(board, now), "the cache follows the API server again"),
+        Watched::new(cut_off, "the verdict follows the API server again"),
+        Watched::new(pending, "the verdict follows the Ready condition again"),
+        Watched::new(board.kept(now).as_ref().map(sentence::kept), "the node is no longer kept in the pool"),
+        Watched::new(absent, "the Node is there"),
+        Watched {
+            warning: unreachable,
+            end: "the check kubelet no longer contradicts a Node that is Ready",
+            repeats: false,
+        },
+    ]
+}
+
+/// Returns the warning about a stale cache.
+fn staleness(board: &Board, now: Moment) -> Option<String> {
+    let freshness = board.freshness(now);
+    let answer = match board.policy().on_stale {
+        _ if !freshness.stale => return None,
+        OnStale::Ready => "failing open: answering ready",
+        OnStale::KeepDrain => "failing open, but holding the last known drain signal",
+        OnStale::NotReady => "failing closed: answering not-ready",
+    };
+    let proof = freshness.age.map_or("none".to_owned(), |age| format!("{} ago", Age::from(age)));
+    let known = board.last_known(now).map(|known| format!("; last known: {}", last_known(&known)));
+    let error = board.trouble().map(|error| format!("; {error}"));
+    let [known, error] = [known, error].map(Option::unwrap_or_default);
+    Some(format!("the cache is stale; {answer} (last proof: {proof}{known}{error})"))
+}
 
 /// Runs forever. Logs nothing before the ports are open.
 pub(crate) async fn run(
@@ -20,129 +87,44 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let (mut stale, mut cut_off, mut pending, mut kept) = <(Episode, Episode, Episode, Episode)>::default();
-    let mut absent = Episode::default();
+    let mut episodes = <[Episode; 6]>::default();
     let wake = Arc::new(Notify::new());
     let on_pending = wake.clone();
     let _ = board.on_pending.set(Box::new(move |()| on_pending.notify_one()));
-    let mut unreachable = false;
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
         let now = timeline.at(nodegate_clock::now());
         liveness.timers.advance(now);
         board.tick(now, nodegate_clock::wall());
+        let mut look_often = false;
         if board.node_name().is_none() {
             // Without a name there is no watch, and a restart by the kubelet would not help.
             liveness.watch.advance(now);
         } else {
-            log_staleness(&board, &mut stale, now);
-            log_cut_off(&board, &mut cut_off, now);
-            log_pending(&board, &mut pending, now);
-            log_kept(&board, &mut kept, now);
-            log_absent(&board, &mut absent, now);
-            log_unreachable(&board, &mut unreachable);
+            look_often = log(&mut episodes, &board, now);
         }
-        let look_often = stale.is_on() || cut_off.is_on() || pending.is_on();
         // An error means that nothing woke this task in time.
         let _ = timeout(until_next(&board, look_often, now), wake.notified()).await;
     }
 }
 
-/// Notes whether it lasts. Calls `warn` when it begins and each minute while it lasts, and `end` with its seconds when it
-/// is over.
-fn observe(episode: &mut Episode, lasts: bool, now: Moment, warn: impl FnOnce(), end: impl FnOnce(u64)) {
-    let now = now.since(Moment::default());
-    if lasts {
-        if episode.lasts("", now) {
-            warn();
+/// Logs what has begun, what still lasts after a minute, and what is over. Returns true if something lasts that is soon
+/// over.
+fn log(episodes: &mut [Episode; 6], board: &Board, now: Moment) -> bool {
+    let (since_start, mut look_often) = (now.since(Moment::default()), false);
+    for (Watched { warning, end, repeats }, episode) in look(board, now).into_iter().zip(episodes) {
+        let is_new = !episode.is_on();
+        if let Some(warning) = warning {
+            look_often |= repeats;
+            if episode.lasts("", since_start) && (is_new || repeats) {
+                tracing::warn!("{warning}");
+            }
+        } else if let Some(lasted) = episode.ends(since_start) {
+            tracing::info!(lasted_s = lasted.as_secs(), "{end}");
         }
-    } else if let Some(lasted) = episode.ends(now) {
-        end(lasted.as_secs());
     }
-}
-
-/// Logs changes of freshness.
-fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
-    let freshness = board.freshness(now);
-    let warn = || {
-        let age =
-            freshness.age.map_or("none since start".to_owned(), |age| format!("{} s ago", age.as_secs()));
-        let on_stale = board.policy().on_stale;
-        let answer = match on_stale {
-            OnStale::Ready => "failing open: answering ready",
-            OnStale::KeepDrain => "failing open, but holding the last known drain signal",
-            OnStale::NotReady => "failing closed: answering not-ready",
-        };
-        let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
-        let trouble = board.trouble();
-        let error = trouble.as_deref().map(tracing::field::display);
-        tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
-    };
-    observe(episode, freshness.stale, now, warn, |stale_for_s| {
-        tracing::info!(stale_for_s, "the cache follows the API server again");
-    });
-}
-
-/// Logs a Node that is in the pool only because its own kubelet answers.
-fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
-    let warn = || {
-        let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
-        tracing::warn!(
-            leaves_in_s,
-            "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping the node in \
-             the pool"
-        );
-    };
-    observe(episode, board.unconfirmed(now), now, warn, |unconfirmed_for_s| {
-        tracing::info!(unconfirmed_for_s, "the verdict follows the API server again");
-    });
-}
-
-/// Logs a Node that is in the pool only because its `Ready=False` has not lasted long enough.
-fn log_pending(board: &Board, episode: &mut Episode, now: Moment) {
-    let pending = board.not_ready_pending(now);
-    let warn = || {
-        let counts_in_ms = pending.map(|pending| pending.counts_in_ms);
-        tracing::warn!(
-            counts_in_ms,
-            "the Node is Ready=False, which does not count yet; keeping the node in the pool"
-        );
-    };
-    observe(episode, pending.is_some(), now, warn, |not_ready_for_s| {
-        tracing::info!(not_ready_for_s, "the verdict follows the Ready condition again");
-    });
-}
-
-/// Logs a cordoned Node that is in the pool because too many others are drained.
-fn log_kept(board: &Board, episode: &mut Episode, now: Moment) {
-    let kept = board.kept(now);
-    let warn = || tracing::warn!("{}", kept.as_ref().map(sentence::kept).unwrap_or_default());
-    observe(episode, kept.is_some(), now, warn, |kept_for_s| {
-        tracing::info!(kept_for_s, "the node is no longer kept in the pool");
-    });
-}
-
-/// Logs that the API server has no Node of this name.
-fn log_absent(board: &Board, episode: &mut Episode, now: Moment) {
-    let is_absent = board.published().state.node.exists() == Some(false);
-    let warn = || {
-        tracing::warn!(
-            node = board.node_name(),
-            "the cluster has no Node of this name; answering not-ready. Is --node-name (NODE_NAME) right?"
-        );
-    };
-    observe(episode, is_absent, now, warn, |absent_for_s| tracing::info!(absent_for_s, "the Node is there"));
-}
-
-/// Logs that the kubelet's port can't be reached on a node that is Ready, once for as long as it lasts.
-fn log_unreachable(board: &Board, logged: &mut bool) {
-    match (board.kubelet_unreachable(), *logged) {
-        (Some(reason), false) => tracing::warn!("{}", kubelet_unreachable(&reason)),
-        (None, true) => tracing::info!("the check kubelet no longer contradicts a Node that is Ready"),
-        (Some(_), true) | (None, false) => return,
-    }
-    *logged = !*logged;
+    look_often
 }
 
 /// Returns the time until the cache can become stale, a reminder is due, or the watchdog needs a sign of
@@ -205,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
-        let (board, mut episode, lines) = (board(), Episode::default(), Lines::default());
+        let (board, lines) = (board(), Lines::default());
+        let mut episodes = <[Episode; 6]>::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
         let mut mentioned = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
@@ -213,7 +196,7 @@ mod tests {
                 if second == 180 {
                     board.prove(at(180));
                 }
-                log_staleness(&board, &mut episode, at(second));
+                log(&mut episodes, &board, at(second));
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
@@ -222,7 +205,7 @@ mod tests {
         assert_eq!(seconds, [17, 77, 137, 180], "{mentioned:#?}");
         let (end, warnings) = mentioned.split_last().unwrap();
         assert!(warnings.iter().all(|(_, line)| line.contains("WARN") && line.contains("failing open")));
-        assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
+        assert!(end.1.contains("follows the API server again") && end.1.contains("lasted_s=163"));
     }
 
     #[test]

@@ -8,34 +8,21 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// The ports at which clients' traffic arrives.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct TrafficArgs {
-    /// Ports of this host at which clients' traffic arrives, such as those of an ingress on the host's
-    /// network: nodegate wait --for released waits until no connection to them is left; up to 16
-    #[arg(long, env = "NODEGATE_TRAFFIC_PORT", value_name = "LIST", default_value_t)]
-    #[arg(value_parser = traffic_ports, hide_default_value = true)]
-    traffic_port: List<u16>,
-}
-
-impl TrafficArgs {
-    /// Starts counting the connections to these ports, and returns how to get the latest count; `None` without ports.
-    pub(crate) fn count(self) -> io::Result<Option<Arc<dyn Fn() -> Traffic + Send + Sync>>> {
-        let List(ports) = self.traffic_port;
-        if ports.is_empty() {
-            return Ok(None);
-        }
-        let last = Arc::new(Mutex::new(None));
-        let counted = Arc::clone(&last);
-        count_sessions(ports.clone(), move |established| {
-            let count = Count { at: nodegate_clock::now(), established };
-            *counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
-        })?;
-        Ok(Some(Arc::new(move || {
-            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            traffic(ports.clone(), last.as_ref())
-        })))
+/// Starts counting the connections to these ports, and returns how to get the latest count; `None` without ports.
+pub(crate) fn count(List(ports): List<u16>) -> io::Result<Option<Arc<dyn Fn() -> Traffic + Send + Sync>>> {
+    if ports.is_empty() {
+        return Ok(None);
     }
+    let last = Arc::new(Mutex::new(None));
+    let counted = Arc::clone(&last);
+    count_sessions(ports.clone(), move |established| {
+        let count = Count { at: nodegate_clock::now(), established };
+        *counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
+    })?;
+    Ok(Some(Arc::new(move || {
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic(ports.clone(), last.as_ref())
+    })))
 }
 
 /// The number of connections at an instant, or the reason why it is not known.
@@ -44,7 +31,8 @@ struct Count {
     established: Result<u64, String>,
 }
 
-fn traffic_ports(value: &str) -> Result<List<u16>, String> {
+/// Parses the ports to count.
+pub(crate) fn traffic_ports(value: &str) -> Result<List<u16>, String> {
     const MAX_PORTS: usize = 16;
     let takes = || format!("takes a list of up to {MAX_PORTS} ports");
     let list = List::<u16>::of("ports")(value).map_err(|_| takes())?;

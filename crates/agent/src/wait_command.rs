@@ -4,7 +4,7 @@ use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{
-    Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse_wait,
+    AgentReply, Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse_wait,
 };
 use nodegate_program::{Mistakes, node_name, sanitize_short};
 use nodegate_readiness::ServiceName;
@@ -75,24 +75,21 @@ impl WaitArgs {
 
     /// The error says why the goal can't be known.
     fn wait(self, target: &AgentAddress) -> Result<WaitEnd, String> {
+        let is_asked = self.addr.is_some();
         let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
         let service = self.service.as_ref().map(ToString::to_string);
         let mut waiting = Waiting::new(self.wait.goal, self.wait.timeout);
         let path = waiting.path(service.as_deref());
         let began = nodegate_clock::now();
         loop {
-            let reply = fetch::get(target, &path, ANSWER_WITHIN).and_then(|reply| match reply.status {
-                400 | 404 | 500 => {
-                    Ok(Err(sanitize_short(String::from_utf8_lossy(&reply.body).trim(), MAX_REFUSAL)))
-                }
-                _ => parse_wait(&reply).map(Ok),
-            });
-            let mut reply = match reply {
+            let reply = fetch::get(target, &path, ANSWER_WITHIN);
+            if let Ok(AgentReply { status: 400 | 404 | 500, body }) = &reply {
                 // Asking again does not help.
-                Ok(Err(refusal)) => return Err(target.failed(self.addr.is_some(), refusal)),
-                Ok(Ok(reply)) => Ok(reply),
-                Err(error) => Err(target.failed(self.addr.is_some(), error)),
-            };
+                let refusal = sanitize_short(String::from_utf8_lossy(body).trim(), MAX_REFUSAL);
+                return Err(target.failed(is_asked, refusal));
+            }
+            let reply = reply.and_then(|reply| parse_wait(&reply));
+            let mut reply = reply.map_err(|error| target.failed(is_asked, error));
             if let (Ok(answer), Some(node)) = (&reply, &node)
                 && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())
             {

@@ -83,12 +83,8 @@ impl Reader {
         let verdict = (status.verdict, status.is_based_on_stale_cache());
         let (node, drain) = self.judge(board, of, verdict, None, board.last_signal(), &known);
         let Known { histories, records, blind } = known;
-        status.drain = released(DrainStatus {
-            balancers: self.probers.settings.balancers.parts(),
-            cant_see_drains: blind,
-            traffic: self.probers.settings.traffic.as_ref().map(|counted| counted()),
-            ..drain
-        });
+        let balancers = self.probers.settings.balancers.parts();
+        status.drain = DrainStatus { balancers, cant_see_drains: blind, ..drain };
         let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
@@ -117,8 +113,7 @@ impl Reader {
         let verdict = if status.local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready };
         let (of, verdict) = (SubjectKind::Service(index), (Some(verdict), status.stale));
         let (judgement, drain) = self.judge(board, of, verdict, Some(&status.service), changed, known);
-        let status = ServiceStatus { drain: released(drain), ..status };
-        Some((status, (index, judgement)))
+        Some((ServiceStatus { drain, ..status }, (index, judgement)))
     }
 
     /// Judges the node, or this Service, by its verdict and whether that is stale. Returns also what follows for a drain
@@ -158,8 +153,21 @@ impl Reader {
         let who = |index: usize| records.get(index).map(ProberRecord::who).unwrap_or_default();
         let blind = if service.is_none() { blind.as_slice() } else { &[] };
         let done = judgement.awaited.iter().filter_map(|(index, _)| judgement.of_prober(*index));
+        let acknowledged = judgement.is_acknowledged(PoolChange::Out);
+        // Nothing counts the sessions of a single Service.
+        let traffic = self.probers.settings.traffic.as_ref().filter(|_| service.is_none());
+        let traffic = traffic.map(|counted| counted());
+        let sessions = acknowledgement::sessions(traffic.as_ref());
+        let released = match sessions {
+            Sessions::Unknown | Sessions::NotCounted => acknowledged.filter(|acknowledged| !acknowledged),
+            Sessions::Ended | Sessions::Left => acknowledged.map(|yes| yes && sessions == Sessions::Ended),
+        };
+        let is_released_unknown = acknowledged.is_some() && released.is_none();
         let drain = DrainStatus {
-            acknowledged: judgement.is_acknowledged(PoolChange::Out),
+            acknowledged,
+            released,
+            released_not_known: is_released_unknown
+                .then(|| acknowledgement::sessions_not_known(traffic.as_ref())),
             acknowledged_ready: judgement.is_acknowledged(PoolChange::Back),
             acknowledged_probers: done.filter(AckProgress::is_done).count(),
             probers: judgement.awaited.len(),
@@ -171,24 +179,11 @@ impl Reader {
             settings,
             listening_ms: millis(date(now).since(heard.since)),
             overflows: heard.overflows,
+            traffic,
             ..DrainStatus::default()
         };
         (judgement, drain)
     }
-}
-
-/// Adds whether sessions are left.
-fn released(drain: DrainStatus) -> DrainStatus {
-    let traffic = drain.traffic.as_ref();
-    let (released, released_not_known) = match (drain.acknowledged, acknowledgement::sessions(traffic)) {
-        (Some(true), Sessions::Ended) => (Some(true), None),
-        (Some(true), Sessions::Left) => (Some(false), None),
-        (Some(true), Sessions::Unknown | Sessions::NotCounted) => {
-            (None, Some(acknowledgement::sessions_not_known(traffic)))
-        }
-        (acknowledged, _) => (acknowledged, None),
-    };
-    DrainStatus { released, released_not_known, ..drain }
 }
 
 impl Reading {
@@ -224,33 +219,28 @@ impl Reading {
         }
     }
 
-    /// Returns the JSON of an answer to a wait in this state. `name` is that of the Service.
-    pub(crate) fn wait_reply(
-        &self,
-        state: WaitState,
-        goal: Goal,
-        service: Option<(usize, String)>,
-    ) -> WaitReply {
-        let index = service.as_ref().map(|(index, _)| *index);
-        let judged = index.and_then(|index| self.judged(index));
+    /// Returns the JSON of an answer to a wait in this state, without the name of the Service.
+    pub(crate) fn wait_reply(&self, state: WaitState, goal: Goal, service: Option<usize>) -> WaitReply {
+        let judged = service.and_then(|index| self.judged(index));
         let judgement = judged.map_or(&self.node, |(_, judgement)| judgement);
-        let about = |kind: &ProberKind| index.is_none_or(|index| kind.is_about(SubjectKind::Service(index)));
+        let is_about =
+            |kind: &ProberKind| service.is_none_or(|index| kind.is_about(SubjectKind::Service(index)));
         let probers = self.status.probers.iter().zip(&self.kinds).enumerate();
         let shown =
-            probers.filter(|(_, (prober, kind))| about(kind) && prober.standing != Standing::Occasional);
+            probers.filter(|(_, (prober, kind))| is_about(kind) && prober.standing != Standing::Occasional);
         let records = shown.map(|(position, (prober, _))| ProberRecord {
-            drainable: prober.drainable || index.is_some(),
+            drainable: prober.drainable || service.is_some(),
             acknowledged: judgement.of_prober(position).map(|progress| progress.is_done()),
             ..prober.clone()
         });
         WaitReply {
             goal,
             state,
-            why: self.wait_words(state, goal, index),
+            why: self.wait_words(state, goal, service),
             interval_ms: judgement.slowest.map(millis),
             drain: DrainSummary::of(&self.status, judged.map(|(status, _)| status)),
             probers: records.take(WaitReply::MAX_PROBERS).collect(),
-            service: service.map(|(_, name)| name),
+            service: None,
         }
     }
 }

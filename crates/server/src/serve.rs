@@ -49,12 +49,13 @@ async fn run(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    app.limit_waiting(options.limits.connections);
+    app.verdicts.limit_waiting(options.limits.connections);
+    app.waits.limit(options.limits.connections);
     let (counts, known) = (app.metrics.connections.clone(), app.reader.probers.known.clone());
     let options = ServeOptions { counts, known, ..options };
     let shutdown = async {
         shutdown.await;
-        app.close();
+        app.waits.close();
     };
     nodegate_http::serve(listener, Arc::new(protocol), options, shutdown).await
 }

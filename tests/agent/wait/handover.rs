@@ -1,24 +1,21 @@
 //! Agents that are replaced during a drain: the successor takes over the probers, so `acknowledged` does not
 //! start over.
 
+use super::Balancer;
 use super::listening::Listening;
-use super::{Balancer, EVERY};
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const TAKEN: &str = "took over the probers of the predecessor probers=1";
 const CANNOT: &str = "can't take over all that an earlier agent knew";
 
 /// Starts the real agent on this port.
-fn agent(cluster: &Cluster, port: u16, args: &[&str]) -> Agent {
-    let mut command = Command::new(programs::agent());
-    command.args(args).env("LISTEN_PORT", port.to_string());
-    let agent = cluster.launch(command);
+fn agent(cluster: &Cluster, port: u16) -> Agent {
+    let agent = cluster.agent(&[&format!("--listen-port={port}")]);
     agent.wait_for("the API server", |reply| !reply.is_stale());
     agent
 }
@@ -36,12 +33,12 @@ fn acknowledged(address: SocketAddr) -> Instant {
 fn a_successor_knows_the_probers_of_its_predecessor() {
     let cluster = Cluster::start();
     let before = Listening::start();
-    let _balancer = Balancer::start(1, before.address, "/health?drain=503", EVERY);
+    let _balancer = Balancer::start(1, before.address, "/health?drain=503");
     until("it to be regular", || (before.regular() == 1).then_some(()));
     before.cordon(true);
     cluster.sim.cordon(NODE);
     let began = Instant::now();
-    let after = agent(&cluster, before.address.port(), &[]);
+    let after = agent(&cluster, before.address.port());
     assert_eq!(after.logged(TAKEN), 1, "{}", after.log_text());
     let said = drain(after.address());
     assert!(said["not_known"].is_null() && said["probers"] == 1, "{said}");
@@ -54,7 +51,7 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     // An agent without a predecessor has to listen for 90 s.
     let (ended, log) = after.terminate();
     assert!(ended.success(), "{log}");
-    let alone = agent(&cluster, ports::free(), &[]);
+    let alone = agent(&cluster, ports::free());
     assert!(drain(alone.address())["not_known"].as_str().unwrap().contains("has listened for"));
     assert_eq!(alone.logged(TAKEN) + alone.logged(CANNOT), 0, "{}", alone.log_text());
 }

@@ -80,7 +80,7 @@ fn a_hook_names_the_missing_balancers_and_ends_when_the_node_comes_back() {
 fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledged() {
     let listening = Listening::start();
     let paths = ["/services/shop/web", "/services/shop/web?drain=404"];
-    let start = |(path, n)| Balancer::start(n, listening.address, path, EVERY);
+    let start = |(path, n)| Balancer::start(n, listening.address, path);
     let _balancers: Vec<_> = paths.into_iter().zip(1..).map(start).collect();
     until("both to be regular", || (listening.regular() == 2).then_some(()));
     let acknowledged = format!("for=acknowledged&service={SERVICE}");

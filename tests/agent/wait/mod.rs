@@ -13,7 +13,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Runs `nodegate wait` with these arguments to its end.
@@ -28,6 +27,12 @@ fn said(output: Output) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
 }
 
+/// Returns the output of `nodegate status`.
+fn status(address: SocketAddr) -> String {
+    let output = run(&["status", "--addr", &address.to_string()], &[]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Starts `nodegate wait` with these arguments.
 fn waiting(address: SocketAddr, args: &[&str]) -> Child {
     let mut command = Command::new(programs::agent());
@@ -36,40 +41,28 @@ fn waiting(address: SocketAddr, args: &[&str]) -> Child {
 }
 
 /// Probes as a balancer does, from an address of its own, until it is dropped.
-struct Balancer {
-    stop: Arc<AtomicBool>,
-}
+struct Balancer(Arc<()>);
 
 impl Balancer {
-    fn start(from: u8, address: SocketAddr, path: &'static str, every: Duration) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+    fn start(from: u8, address: SocketAddr, path: &'static str) -> Self {
+        let balancer = Self(Arc::new(()));
+        let lives = Arc::downgrade(&balancer.0);
         std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                ask(Ipv4Addr::new(127, 0, 9, from), address, path);
-                std::thread::sleep(every);
+            while lives.strong_count() > 0 {
+                // An agent that ends may refuse it.
+                let _ = ask(Ipv4Addr::new(127, 0, 9, from), address, path);
+                std::thread::sleep(EVERY);
             }
         });
-        Self { stop }
-    }
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        balancer
     }
 }
 
 /// Sends one probe from this address.
-fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
-    let connect = || -> std::io::Result<String> {
-        let mut stream = http::connect_from(from, address, http::TIMEOUT)?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    connect().unwrap_or_default()
+fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> std::io::Result<()> {
+    let mut stream = http::connect_from(from, address, http::TIMEOUT)?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    stream.read_to_end(&mut Vec::new()).map(drop)
 }
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -77,7 +70,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Starts an agent with this number of regular probers.
 fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
     let listening = Listening::start();
-    let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
+    let start = |n| Balancer::start(n, listening.address, "/health?drain=503");
     let balancers = (1..=count).map(start).collect();
     until("all to be regular", || (listening.regular() == usize::from(count)).then_some(()));
     (listening, balancers)
@@ -96,8 +89,7 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
     }
     let last = lines.last().unwrap();
     assert!(last.starts_with("acknowledged after ") && last.ends_with(": 2 balancers"), "{last}");
-    let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = status(listening.address);
     for word in [
         "drain  acknowledged by all 2 probers",
         "PROBER",
@@ -134,16 +126,14 @@ fn wait_accepts_only_the_agent_of_the_named_node() {
 #[test]
 fn wait_follows_one_service() {
     let listening = Listening::start();
-    let args = ["--service", SERVICE];
-    let _balancer = Balancer::start(1, listening.address, "/services/shop/web", EVERY);
+    let _balancer = Balancer::start(1, listening.address, "/services/shop/web");
     until("it to be regular", || (listening.regular() == 1).then_some(()));
-    let waiting = waiting(listening.address, &args);
+    let waiting = waiting(listening.address, &["--service", SERVICE]);
     listening.endpoints(0);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
     assert!(code == 0 && lines.last().unwrap().ends_with(": the one balancer that probes"), "{lines:#?}");
     let acknowledged = "shop/web: no ready endpoint here; its balancers know";
-    let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = status(listening.address);
     assert!(shown.contains(acknowledged), "{shown}");
     let get = |path| http::get(listening.address, path).unwrap().body;
     assert!(get("/").contains(acknowledged));

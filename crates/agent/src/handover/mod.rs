@@ -19,17 +19,7 @@ use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::{Age, Board, Cordon, LastFacts, Node, Timeline};
 use nodegate_server::App;
 use std::future::Future;
-use std::path::PathBuf;
 use std::time::Instant;
-
-/// The start of an agent whose API server does not answer.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct HandoverArgs {
-    /// Directory for the last known facts of the node, a file of a few kB: an agent that restarts while no
-    /// API server answers reads them. It must exist, be writable, and belong to this agent alone
-    #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-}
 
 /// The agents that ran on this node before this one. Each method returns within seconds; an error is a text for the log.
 pub trait LastKnownSources {

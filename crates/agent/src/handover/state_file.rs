@@ -86,9 +86,6 @@ impl StateFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err("it is no file".to_owned());
-        }
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {

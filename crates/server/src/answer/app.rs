@@ -1,9 +1,8 @@
 //! The routes of an agent, with all that they answer from.
 
 use super::big_answers::BigAnswers;
-use super::shared_answer::SharedAnswers;
 use super::verdicts::{Activate, Verdicts};
-use super::waits::{PodSettings, Waits};
+use super::wait::{PodSettings, Waits};
 use crate::metrics::{Metrics, StateCollector, with_all};
 use crate::probers::{ProberSettings, Probers};
 use crate::reading::Reader;
@@ -62,7 +61,7 @@ impl App {
         let reader =
             Arc::new(Reader { board, probers, timeline, version, start_id, port_taken: Mutex::default() });
         let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics, revision);
-        let big = BigAnswers { reader: Arc::clone(&reader), registry, shared: SharedAnswers::default() };
+        let big = BigAnswers::new(Arc::clone(&reader), registry);
         Self {
             verdicts: Arc::new(Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate)),
             waits: Waits::new(Arc::clone(&reader), parts.pods),
@@ -79,10 +78,10 @@ impl App {
         self.reader.probers.take_over(predecessor, &self.reader.board, self.now())
     }
 
-    /// Sets the maximum age of the big answers (`/metrics`, `/status.json`, the page); a second without this
+    /// Sets the maximum age of the big answers (`/metrics`, `/status.json`, the page), once; a second without this
     /// call.
     pub fn render_every(&self, interval: Duration) {
-        self.big.shared.set_interval(interval);
+        let _ = self.big.every.set(interval);
     }
 
     /// Returns the identifier of this process, which `/drain.json` has.
@@ -98,18 +97,6 @@ impl App {
     /// Returns the current moment.
     pub fn now(&self) -> Moment {
         self.reader.now()
-    }
-
-    /// Limits the waiting requests to a part of a listener's connections. Must be called before the app is served.
-    pub(crate) fn limit_waiting(&self, max_connections: usize) {
-        self.verdicts.limit_waiting(max_connections);
-        self.waits.limit(max_connections);
-    }
-
-    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and waiting requests end with the next
-    /// judgement.
-    pub(crate) fn close(&self) {
-        self.waits.close();
     }
 }
 

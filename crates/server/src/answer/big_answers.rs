@@ -1,29 +1,94 @@
-//! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`.
+//! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`. Each is
+//! rendered at most once a second, and shared by all requests.
 
 use super::body::AnswerBody;
-use super::response_head::ResponseHead;
-use super::shared_answer::{MAX_SENT, Representation, SharedAnswers};
-use super::slots::Slot;
+use super::response_head::{HTML, JSON, ResponseHead};
+use super::slots::{Holder, Slot, Slots};
 use crate::page;
 use crate::reading::Reader;
+use bytes::Bytes;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 use nodegate_agent_api::DrainSummary;
+use nodegate_http::Format;
 use nodegate_readiness::Moment;
+use nodegate_readiness::moment::since_epoch;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
-use std::time::{Instant, UNIX_EPOCH};
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The default maximum age of a rendering, and the maximum age of `/drain.json`, which programs poll.
+const RENDER_EVERY: Duration = Duration::from_secs(1);
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// The maximum number of big answers that are sent at a time.
+const MAX_SENT: usize = 8;
+/// The maximum for one client or one IPv6 /64: a client that reads slowly leaves slots to others.
+const MAX_EACH: usize = 4;
+/// The time that one answer may take. After it, the agent cuts off a client that reads a few bytes every few
+/// seconds.
+const SENT_WITHIN: Duration = Duration::from_secs(30);
+
+/// One form of a big answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Representation {
+    Status {
+        pretty: bool,
+    },
+    Metrics(Format),
+    Page {
+        refreshes: bool,
+    },
+    /// `/drain.json`. It is small, so it needs neither a slot nor a thread.
+    Drain,
+}
+
+const ALL: [Representation; 7] = [
+    Representation::Status { pretty: false },
+    Representation::Status { pretty: true },
+    Representation::Metrics(Format::Prometheus),
+    Representation::Metrics(Format::OpenMetrics),
+    Representation::Page { refreshes: false },
+    Representation::Page { refreshes: true },
+    Representation::Drain,
+];
 
 /// What the big answers are rendered from, and their latest renderings.
 pub(super) struct BigAnswers {
-    pub(super) reader: Arc<Reader>,
-    pub(super) registry: Registry,
-    pub(super) shared: SharedAnswers,
+    reader: Arc<Reader>,
+    registry: Registry,
+    /// The maximum age of a rendering; [`RENDER_EVERY`] if it is not set.
+    pub(super) every: OnceLock<Duration>,
+    rendered: [(Representation, Mutex<Option<Rendered>>); ALL.len()],
+    slots: Arc<Slots>,
 }
 
+struct Rendered {
+    at: Moment,
+    bytes: Bytes,
+}
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
 impl BigAnswers {
+    pub(super) fn new(reader: Arc<Reader>, registry: Registry) -> Self {
+        let rendered = ALL.map(|which| (which, Mutex::default()));
+        Self { reader, registry, every: OnceLock::new(), rendered, slots: Arc::default() }
+    }
+
+    /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
+    /// again later. One client on loopback has a slot beside the others: a starting agent must always be able to ask
+    /// the agent that it replaces.
+    pub(super) fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
+        let extra = client.to_canonical().is_loopback().then(|| self.slots.take(Holder::Node, 1, 1));
+        let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MAX_SENT, MAX_EACH))?;
+        Some((slot, nodegate_clock::now() + SENT_WITHIN))
+    }
+
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
     /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
     /// a small answer is rendered here.
@@ -35,48 +100,76 @@ impl BigAnswers {
         now: Moment,
         elsewhere: bool,
     ) -> Response<AnswerBody> {
-        if which.is_page() {
-            head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
-            head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-            head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        }
-        let changed = self.reader.board.last_change();
-        let this = Arc::clone(&self);
-        let render = move || this.shared.get(which, changed, now, || this.render(which, now));
-        let rendered = match self.shared.latest(which, changed, now) {
-            Some(bytes) => Ok(bytes),
-            None if !elsewhere || which == Representation::Drain => render(),
-            None => {
-                let rendered = tokio::task::spawn_blocking(render).await;
-                rendered.unwrap_or_else(|error| Err(error.to_string()))
+        let format = match which {
+            Representation::Status { .. } | Representation::Drain => &JSON,
+            Representation::Metrics(format) => format.content_type(),
+            Representation::Page { .. } => {
+                head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+                head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+                head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+                &HTML
             }
         };
+        let this = Arc::clone(&self);
+        let render = move || this.rendering(which, now);
+        let rendered = match self.latest(which, now) {
+            Some(bytes) => Ok(bytes),
+            None if !elsewhere || which == Representation::Drain => render(),
+            None => tokio::task::spawn_blocking(render).await.unwrap_or_else(|error| Err(error.into())),
+        };
         match rendered {
-            Ok(bytes) => head.finish(StatusCode::OK, which.format(), AnswerBody::limited(bytes, slot)),
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Ok(bytes) => head.finish(StatusCode::OK, format, AnswerBody::limited(bytes, slot)),
+            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
 
-    fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>, String> {
-        match which {
-            Representation::Metrics(format) => {
-                format.encode(&self.registry).map(String::into_bytes).map_err(|error| error.to_string())
-            }
-            Representation::Drain => Ok(DrainSummary::of(&self.reader.read(now).status, None).to_json()),
+    /// Returns the latest rendering if it is recent enough, and if no other is being made.
+    fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
+        let (_, rendered) = self.rendered.iter().find(|(own, _)| *own == which)?;
+        self.recent(rendered.try_lock().ok()?.as_ref(), which, now)
+    }
+
+    /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
+    /// rendering.
+    fn rendering(&self, which: Representation, now: Moment) -> Result<Bytes> {
+        let Some((_, rendered)) = self.rendered.iter().find(|(own, _)| *own == which) else {
+            return Ok(self.render(which, now)?.into());
+        };
+        let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
+            return Ok(bytes);
+        }
+        // Drops spare capacity: the buffer lives until the last client has received it.
+        let bytes = Bytes::from(self.render(which, now)?.into_boxed_slice());
+        *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
+        Ok(bytes)
+    }
+
+    /// Returns a rendering unless it is too old, or older than the latest change of the board.
+    fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
+        let every = self.every.get().copied().unwrap_or(RENDER_EVERY);
+        let every = if which == Representation::Drain { DRAIN_EVERY } else { every };
+        let changed = self.reader.board.last_change();
+        let recent = rendered.filter(|rendered| now.since(rendered.at) < every && rendered.at > changed)?;
+        Some(recent.bytes.clone())
+    }
+
+    fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>> {
+        let status = || self.reader.read(now).status;
+        Ok(match which {
+            Representation::Metrics(format) => format.encode(&self.registry)?.into_bytes(),
+            Representation::Drain => DrainSummary::of(&status(), None).to_json(),
             Representation::Status { pretty } => {
-                let status = self.reader.read(now).status;
-                let json =
-                    if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
-                let mut json = json.map_err(|error| error.to_string())?;
+                let status = status();
+                let mut json =
+                    if pretty { serde_json::to_vec_pretty(&status)? } else { serde_json::to_vec(&status)? };
                 json.push(b'\n');
-                Ok(json)
+                json
             }
             Representation::Page { refreshes } => {
-                let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let page = page::render(&self.reader.read(now).status, wall, refreshes);
-                page.map(String::into_bytes).map_err(|error| error.to_string())
+                page::render(&status(), since_epoch(nodegate_clock::wall()), refreshes)?.into_bytes()
             }
-        }
+        })
     }
 }
 
@@ -85,4 +178,55 @@ pub(super) fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
     head.header(RETRY_AFTER, HeaderValue::from_static("1"));
     let busy = format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
     head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::App;
+    use nodegate_readiness::{Board, Catalog, Policy};
+
+    fn app() -> Arc<App> {
+        App::of(Board::new(
+            Some("n1".to_owned()),
+            Policy::default(),
+            Catalog::default(),
+            &[],
+            Box::new(|_| {}),
+        ))
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_start(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_second_has_one_rendering_unless_the_board_changes() {
+        let app = app();
+        let rendered_at = |ms| {
+            let json = app.big.rendering(Representation::Status { pretty: false }, at(ms)).unwrap();
+            serde_json::from_slice::<serde_json::Value>(&json).unwrap()["uptime_ms"].as_u64().unwrap()
+        };
+        let shown = [5000, 5001, 5999, 6000, 6999, 7000].map(rendered_at);
+        assert_eq!(shown, [5000, 5000, 5000, 6000, 6000, 7000]);
+        assert_eq!(rendered_at(6999), 7000, "this caller read the clock earlier than the one that rendered");
+        app.reader.board.open(at(7100), nodegate_clock::wall());
+        assert!(app.big.latest(Representation::Status { pretty: false }, at(7101)).is_none());
+        assert_eq!([7101, 7102].map(rendered_at), [7101, 7101]);
+    }
+
+    #[test]
+    fn eight_are_sent_at_a_time_four_to_one_client_and_one_more_to_a_successor() {
+        let app = app();
+        let take = |client: &str| app.big.slot(client.parse().unwrap());
+        let mut held: Vec<_> = (0..4).map(|_| take("10.0.0.1").unwrap()).collect();
+        assert!(take("10.0.0.1").is_none() && take("::ffff:10.0.0.1").is_none());
+        held.extend((1..5).map(|host| take(&format!("fd00::{host}")).unwrap()));
+        assert!(take("fd00:0:0:1::1").is_none(), "all are taken");
+        let successor = take("127.0.0.1").unwrap();
+        assert!(take("::1").is_none(), "there is one");
+        drop((successor, held.pop()));
+        assert!(take("10.0.0.1").is_none(), "it has four");
+        assert!(take("fd00:0:0:1::1").is_some() && take("::ffff:127.0.0.1").is_some());
+    }
 }

@@ -1,10 +1,10 @@
 //! `/health` and `/nodecheck`: the verdict. The agent answers at once, unless the checks of the request must
 //! run first.
 
-use super::asker::{Asker, target};
 use super::body::AnswerBody;
 use super::response_head::{Answered, Answering, JSON, ResponseHead};
-use super::verdicts::Verdicts;
+use super::verdicts::{Asker, Verdicts};
+use crate::probers::RequestTarget;
 use crate::route::Route;
 use futures::FutureExt;
 use http::{Response, StatusCode, Uri};
@@ -53,7 +53,8 @@ impl Verdicts {
         }
         let verdict = reply.verdict;
         let response = verdict_response(head, route, reply);
-        self.record(asker, target(uri), Some(response.status().as_u16()), verdict, now);
+        let target = RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() };
+        self.record(asker, target, Some(response.status().as_u16()), verdict, now);
         (response, verdict)
     }
 }

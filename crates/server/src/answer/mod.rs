@@ -2,21 +2,18 @@
 
 mod agent_check_line;
 mod app;
-mod asker;
 mod big_answers;
 mod body;
 mod health;
 mod respond;
 mod response_head;
 mod service_health;
-mod shared_answer;
 mod slots;
 mod verdicts;
 mod wait;
-mod waits;
 
 pub use app::{App, AppParts};
 pub use body::AnswerBody;
 pub(crate) use respond::Port;
 pub use verdicts::Activate;
-pub use waits::PodSettings;
+pub use wait::PodSettings;

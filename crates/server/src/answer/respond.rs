@@ -1,28 +1,23 @@
 //! Answers requests: from a request to its response.
 
 use super::app::App;
-use super::asker::{Asker, may_be_a_balancer, unconnected};
-use super::big_answers::too_many;
+use super::big_answers::{Representation, too_many};
 use super::body::AnswerBody;
 use super::response_head::{Answered, Answering, ResponseHead};
-use super::shared_answer::Representation;
-use crate::probers::RequestTarget;
+use super::verdicts::{Asker, may_be_a_balancer};
 use crate::route::Route;
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
 use nodegate_http::{Answer, Client, Format};
+use nodegate_readiness::Moment;
 use nodegate_readiness::board::NODE_NAME_MISSING;
-use nodegate_readiness::{Moment, Verdict};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-const PATHS: &str =
-    "/health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /";
-/// The paths on a port whose [`Route::is_large`] routes are elsewhere.
-const PATHS_HERE: &str = "/health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait";
+const PATHS: &str = "/health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait";
 
 /// The port that a request came by.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +27,9 @@ pub(crate) struct Port {
 }
 
 impl App {
-    /// Answers a request from this address as of `now`, and records the client as a prober. The body of the
-    /// request is not read; a connection with unread body bytes ends with the response.
+    /// Answers a request from this address as of `now`, and records the client as a prober; it is on this node if its
+    /// address is a loopback address. The body of the request is not read; a connection with unread body bytes ends
+    /// with the response.
     pub async fn respond_to<B: Body>(
         self: &Arc<Self>,
         mut request: Request<B>,
@@ -41,7 +37,8 @@ impl App {
         peer: IpAddr,
     ) -> Response<AnswerBody> {
         let route = Route::of(request.method(), request.uri().path());
-        match self.respond_on(route, &mut request, now, unconnected(peer), None) {
+        let client = Client { address: peer, on_this_node: peer.to_canonical().is_loopback() };
+        match self.respond_on(route, &mut request, now, client, None) {
             Answer::Now(response) => response,
             Answer::Later(response) => response.await,
         }
@@ -83,7 +80,8 @@ impl App {
         };
         self.metrics.stray(kind);
         if !client.on_this_node {
-            self.verdicts.record_stray(&client.into(), text, None, self.now());
+            let asker = Asker { client, server_state: None };
+            self.verdicts.record_stray(&asker, text, None, self.now());
         }
     }
 
@@ -105,46 +103,43 @@ impl App {
         let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
         let may_be_a_balancer = !has_verdict && may_be_a_balancer(client, request.headers());
-        let record_stray = |method: &Method, uri: &Uri, status: StatusCode| {
-            self.metrics.stray(if is_answered { "path" } else { "method" });
-            if may_be_a_balancer {
-                let text = format!("{method} {}", uri.path());
-                self.verdicts.record_stray(&asker, &text, Some(status.as_u16()), now);
-            }
-        };
         let mut head = ResponseHead::new(mem::take(request.headers_mut()));
         if !request.body().is_end_stream() {
             head.close();
         }
         let (method, uri) = (request.method(), request.uri());
-        match *method {
-            Method::GET | Method::HEAD => {}
-            Method::OPTIONS => head.allow(),
-            _ => {
-                head.allow();
-                record_stray(method, uri, StatusCode::METHOD_NOT_ALLOWED);
-                let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
-                return head.text(StatusCode::METHOD_NOT_ALLOWED, text).into();
+        let record_stray = |code| {
+            if may_be_a_balancer {
+                self.verdicts.record_stray(&asker, &format!("{method} {}", uri.path()), Some(code), now);
             }
+        };
+        if !is_answered {
+            head.allow();
+            self.metrics.stray("method");
+            record_stray(405);
+            let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
+            return head.text(StatusCode::METHOD_NOT_ALLOWED, text).into();
         }
-        let query = uri.query().unwrap_or_default();
+        if *method == Method::OPTIONS {
+            head.allow();
+        }
         if let (Some(address), true) = (metrics_moved_to, route.is_large()) {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
             return head.text(StatusCode::NOT_FOUND, moved).into();
         }
-        let slot = match route.is_large().then(|| self.big.shared.slot(client.address)) {
+        let slot = match route.is_large().then(|| self.big.slot(client.address)) {
             Some(None) => return too_many(head).into(),
             slot => slot.flatten(),
         };
-        if route == Route::Page && may_be_a_balancer {
-            let page = RequestTarget::Page { is_head: *method == Method::HEAD };
-            self.verdicts.record(&asker, page, Some(200), Some(Verdict::Ready), now);
-        }
+        let query = uri.query().unwrap_or_default();
         let which = match route {
             Route::Metrics => Representation::Metrics(format),
             Route::Status => Representation::Status { pretty: query == "pretty" },
             Route::Drain => Representation::Drain,
-            Route::Page => Representation::Page { refreshes: query != "pause" },
+            Route::Page => {
+                record_stray(200);
+                Representation::Page { refreshes: query != "pause" }
+            }
             Route::Health | Route::NodeCheck => {
                 return self.verdicts.health(head, route, asker, uri, now);
             }
@@ -154,13 +149,19 @@ impl App {
                 let held = async move { (app.waits.answer(head, &uri, client, now).await, None) };
                 return Answering::Later(held.boxed());
             }
-            Route::NodeName => return self.node_name(head).into(),
-            Route::Live => return self.live(head, now).into(),
-            Route::Ready => return self.ready(head).into(),
+            Route::NodeName => {
+                let named = self.node_name().map(|name| format!("Node: \"{name}\""));
+                return head.result(named, StatusCode::INTERNAL_SERVER_ERROR).into();
+            }
+            Route::Live => {
+                let alive = self.liveness.check(now).map(|()| "ok");
+                return head.result(alive, StatusCode::SERVICE_UNAVAILABLE).into();
+            }
+            Route::Ready => return head.result(self.ready(), StatusCode::SERVICE_UNAVAILABLE).into(),
             Route::Other => {
-                record_stray(method, uri, StatusCode::NOT_FOUND);
-                let paths = if metrics_moved_to.is_some() { PATHS_HERE } else { PATHS };
-                let text = format!("{:.100}: not found; try {paths}\n", uri.path());
+                self.metrics.stray("path");
+                record_stray(404);
+                let text = format!("{:.100}: not found; try {PATHS}\n", uri.path());
                 return head.text(StatusCode::NOT_FOUND, text).into();
             }
         };
@@ -168,28 +169,17 @@ impl App {
         Answering::Later(big.map(|response| (response, None)).boxed())
     }
 
-    fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {
-        match self.reader.board.node_name() {
-            Some(name) => head.text(StatusCode::OK, format!("Node: \"{name}\"")),
-            None => head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING),
-        }
+    /// Returns the name of the node, or what is missing.
+    fn node_name(&self) -> Result<&str, &'static str> {
+        self.reader.board.node_name().ok_or(NODE_NAME_MISSING)
     }
 
-    fn live(&self, head: ResponseHead, now: Moment) -> Response<AnswerBody> {
-        match self.liveness.check(now) {
-            Ok(()) => head.text(StatusCode::OK, "ok"),
-            Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck),
-        }
-    }
-
-    fn ready(&self, head: ResponseHead) -> Response<AnswerBody> {
+    /// Returns whether this agent can answer for its node.
+    fn ready(&self) -> Result<&'static str, &'static str> {
         if self.waits.is_closing() {
-            return head.text(StatusCode::SERVICE_UNAVAILABLE, "shutting down");
+            return Err("shutting down");
         }
-        match self.reader.board.node_name() {
-            Some(_) => head.text(StatusCode::OK, "ok"),
-            None => head.text(StatusCode::SERVICE_UNAVAILABLE, NODE_NAME_MISSING),
-        }
+        self.node_name().map(|_| "ok")
     }
 
     /// Returns the whole status: node, checks, flips, probers and drain.

@@ -71,4 +71,16 @@ impl ResponseHead {
     pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
         self.finish(status, &TEXT, body.into() as Bytes)
     }
+
+    /// Answers 200 with a text, or this status with an error.
+    pub(super) fn result<T: Into<Bytes>, E: Into<Bytes>>(
+        self,
+        result: Result<T, E>,
+        or: StatusCode,
+    ) -> Response<AnswerBody> {
+        match result {
+            Ok(text) => self.text(StatusCode::OK, text),
+            Err(error) => self.text(or, error),
+        }
+    }
 }

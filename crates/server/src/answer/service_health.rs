@@ -1,9 +1,8 @@
 //! `/services/<namespace>/<name>`: the health of a watched Service on this node, as kube-proxy's
 //! healthCheckNodePort shows it.
 
-use super::asker::Asker;
 use super::response_head::{Answered, JSON, ResponseHead};
-use super::verdicts::Verdicts;
+use super::verdicts::{Asker, Verdicts};
 use crate::probers::RequestTarget;
 use crate::route::{NOT_WATCHED, service_of};
 use bytes::Bytes;
@@ -28,7 +27,7 @@ impl Verdicts {
     /// with weight 0, because kube-proxy does not know cordons.
     pub(super) fn service_health(
         &self,
-        head: ResponseHead,
+        mut head: ResponseHead,
         uri: &Uri,
         asker: &Asker,
         now: Moment,
@@ -40,7 +39,7 @@ impl Verdicts {
         let found = service_of(path).and_then(|service @ (namespace, name)| {
             Some((service, self.reader.board.service(namespace, name, now)?))
         });
-        let Some((service, view)) = found else {
+        let Some(((namespace, name), view)) = found else {
             let asked = sanitize_short(path, MAX_SHOWN);
             let why = match service_of(path) {
                 Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => NOT_WATCHED,
@@ -48,22 +47,7 @@ impl Verdicts {
             };
             return (head.text(StatusCode::NOT_FOUND, format!("{asked}: {why}\n")), None);
         };
-        let (response, verdict) = self.render_service(head, service, view, query, now);
-        // The change is of the same state as the answer, so no answer from before it counts as one after it.
-        let target = RequestTarget::Service { path, query, changed: view.changed };
-        self.record(asker, target, Some(response.status().as_u16()), verdict, now);
-        (response, verdict)
-    }
-
-    fn render_service(
-        &self,
-        mut head: ResponseHead,
-        (namespace, name): (&str, &str),
-        ServiceView { local_endpoints, is_returning, .. }: ServiceView,
-        raw: &str,
-        now: Moment,
-    ) -> Answered {
-        let (asked, drain) = match Query::parse(raw, self.reader.board.catalog()) {
+        let (asked, drain) = match Query::parse(query, self.reader.board.catalog()) {
             Ok(query) => {
                 let is_excepted = query.excluded && self.reader.board.is_out_by_label_alone(now);
                 let drain = query.drain.filter(|_| !is_excepted && self.is_draining(now));
@@ -74,6 +58,7 @@ impl Verdicts {
                 return (head.finish(StatusCode::BAD_REQUEST, &JSON, body), None);
             }
         };
+        let ServiceView { local_endpoints, is_returning, changed, .. } = view;
         let proxy_healthy = !is_returning && self.is_proxy_healthy(now);
         let (status, verdict) = match (local_endpoints, drain) {
             (1.., None) if proxy_healthy => (StatusCode::OK, Verdict::Ready),
@@ -97,6 +82,9 @@ impl Verdicts {
         let weight = if drain.is_some() { 0 } else { local_endpoints };
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // The change is of the same state as the answer, so no answer from before it counts as one after it.
+        let target = RequestTarget::Service { path, query, changed };
+        self.record(asker, target, Some(status.as_u16()), Some(verdict), now);
         (head.finish(status, &JSON, Bytes::from(body)), Some(verdict))
     }
 

@@ -1,11 +1,11 @@
 //! The routes that tell the verdict, and HAProxy's agent-check: what they answer from, and who is told.
 
-use super::asker::{Asker, MAX_STATE_BYTES};
 use crate::metrics::Metrics;
 use crate::probers::{ProbeRequest, RequestTarget};
 use crate::reading::Reader;
 use futures::future::BoxFuture;
-use http::header::HeaderValue;
+use http::HeaderMap;
+use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
 use nodegate_http::Client;
 use nodegate_readiness::probers::GivenAnswer;
 use nodegate_readiness::{CheckId, Moment, Query, Verdict};
@@ -23,6 +23,37 @@ const MAX_WAITING: usize = 128;
 /// waits for the result as long, because a node that is short of CPU may deliver it some hundred milliseconds
 /// late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
+
+/// The header in which HAProxy describes its server (`http-check send-state`).
+static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
+
+/// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
+/// status.
+const MAX_STATE_BYTES: usize = 512;
+
+/// The client of a request for the verdict.
+pub(super) struct Asker {
+    pub(super) client: Client,
+    pub(super) server_state: Option<HeaderValue>,
+}
+
+impl Asker {
+    pub(super) fn new(client: Client, headers: &mut HeaderMap) -> Self {
+        Self { client, server_state: headers.remove(&SERVER_STATE) }
+    }
+}
+
+/// Returns true if a client whose request gets no verdict may be a load balancer: not on this node, and neither a
+/// browser, nor a kubelet, nor Prometheus.
+pub(super) fn may_be_a_balancer(client: Client, headers: &HeaderMap) -> bool {
+    let has = |header, matches: fn(&str) -> bool| {
+        headers.get_all(header).iter().any(|value| value.to_str().is_ok_and(matches))
+    };
+    let is_browser = has(ACCEPT, |accepted| accepted.to_ascii_lowercase().contains("text/html"));
+    let is_of_cluster =
+        has(USER_AGENT, |agent| agent.starts_with("kube-probe/") || agent.starts_with("Prometheus/"));
+    !client.on_this_node && !is_browser && !is_of_cluster
+}
 
 /// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
 /// result. The server waits no longer than the checks' own timeouts allow.
@@ -43,10 +74,9 @@ impl Verdicts {
 
     /// Lowers the number of waiting requests to a quarter of a listener's connections, if that is less than
     /// the present limit. Must be called before the app is served.
-    pub(super) fn limit_waiting(&self, max_connections: usize) {
+    pub(crate) fn limit_waiting(&self, max_connections: usize) {
         let most = (max_connections / 4).clamp(1, MAX_WAITING);
         self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
-        debug_assert!(self.waiting.available_permits() <= most);
     }
 
     /// Starts the checks of a query that have no valid result, and waits for their first results.
@@ -58,14 +88,14 @@ impl Verdicts {
         // there is no recent result.
         let first_results = (self.activate)(pending);
         if let Ok(_waits) = self.waiting.try_acquire() {
-            debug_assert!(self.waiting.available_permits() < MAX_WAITING);
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
         }
     }
 
     /// Records a request that gets no verdict, so that a load balancer that goes on sending it is named.
     pub(super) fn record_stray(&self, asker: &Asker, text: &str, code: Option<u16>, now: Moment) {
-        self.record(asker, RequestTarget::Stray { text }, code, Some(Verdict::NotReady), now);
+        let verdict = if code == Some(200) { Verdict::Ready } else { Verdict::NotReady };
+        self.record(asker, RequestTarget::Stray { text }, code, Some(verdict), now);
     }
 
     /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is

@@ -6,9 +6,8 @@ use nodegate_agent_api::{CheckStatus, ProberRecord, ServiceStatus, Standing, Sta
 use nodegate_program::{alone, gauge, seconds};
 use nodegate_readiness::{Moment, Reason, Verdict};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
@@ -107,7 +106,7 @@ impl StateCollector {
         };
         gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
         let help = "Probes of a prober that found no place in the table, or took that of one that may be a balancer.";
-        counter(encoder, "prober_overflows", help, status.drain.overflows)
+        counter(encoder, "prober_overflows", help, &status.drain.overflows)
     }
 }
 
@@ -136,6 +135,13 @@ impl fmt::Debug for StateCollector {
     }
 }
 
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
-    ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+/// Encodes a counter that is computed at the scrape.
+pub(super) fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: &impl EncodeCounterValue,
+) -> Encoded {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    family.encode_counter::<NoLabelSet, _, u64>(value, None)
 }

@@ -20,11 +20,10 @@ pub(crate) fn with_all(
     metrics: &Metrics,
     revision: Option<&'static str>,
 ) -> Registry {
-    let version = Some(("version", state.0.version));
-    let build = version.into_iter().chain(revision.map(|revision| ("revision", revision)));
-    let build = Info::new(build.collect::<Vec<_>>());
+    let mut build = vec![("version", state.0.version)];
+    build.extend(revision.map(|revision| ("revision", revision)));
     let own = all.sub_registry_with_prefix("nodegate");
-    own.register("build", "The version of nodegate that runs", build);
+    own.register("build", "The version of nodegate that runs", Info::new(build));
     metrics.register(own);
     own.register_collector(Box::new(state));
     all.sub_registry_with_prefix("process").register_collector(Box::new(Process));

@@ -58,8 +58,43 @@ struct Look {
     sign: char,
 }
 
-/// The progress of one step of a drain, or of the way back.
-type Step = (Look, String);
+impl Look {
+    /// Returns how a verdict is shown, or that of a check: a guess never looks like a Ready that was confirmed.
+    fn of(verdict: impl Into<Option<Verdict>>, is_guess: bool) -> Self {
+        let Some(verdict) = verdict.into() else {
+            return Self { word: "Misconfigured", class: "misconfigured", sign: '!' };
+        };
+        let (word, class) = (verdict.title(), verdict.as_str());
+        match verdict {
+            Verdict::Ready if is_guess => Self { word, class: Verdict::Draining.as_str(), sign: '≈' },
+            _ if is_guess => Self { word, class, sign: '≈' },
+            Verdict::Ready => Self { word, class, sign: '✓' },
+            Verdict::Draining => Self { word, class, sign: '▽' },
+            Verdict::NotReady => Self { word, class, sign: '✕' },
+        }
+    }
+
+    /// Returns how a step of a drain is shown, or of the way back: done or not, or not known.
+    fn of_step(word: &'static str, is_done: Option<bool>) -> Self {
+        let (class, sign) = match is_done {
+            Some(true) => ("done", '✓'),
+            Some(false) => ("open", '…'),
+            None => ("unknown", '?'),
+        };
+        Self { word, class, sign }
+    }
+
+    /// Returns how it is shown whether the prober has acknowledged the verdict.
+    fn of_prober(prober: &ProberRecord) -> Self {
+        let (word, class, sign) = match (prober.drainable, prober.acknowledged) {
+            (false, _) => ("never", "not-ready", '✕'),
+            (true, Some(true)) => ("acknowledged", "ready", '✓'),
+            (true, Some(false)) => ("not yet", "draining", '…'),
+            (true, None) => ("not known", "unknown", '?'),
+        };
+        Self { word, class, sign }
+    }
+}
 
 impl Page<'_> {
     fn node(&self) -> &str {
@@ -68,54 +103,36 @@ impl Page<'_> {
 
     /// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
     fn is_guess(&self) -> bool {
-        let against_ready = self.status.unconfirmed || self.status.not_ready_pending.is_some();
-        (self.status.is_based_on_stale_cache() || against_ready) && self.status.verdict.is_some()
+        sentence::caveat(self.status).is_some()
     }
 
-    /// Returns how the verdict is shown: a guess never looks like a Ready that was confirmed.
-    fn verdict(&self) -> Look {
-        let look = self.status.verdict.look();
-        if self.is_guess() { Look { word: look.word, ..guess(look.class) } } else { look }
-    }
-
-    fn steps(&self, verdict: Verdict) -> [Step; 3] {
+    /// Returns the steps of a drain, or of the way back, each with more about it.
+    fn steps(&self, verdict: Verdict) -> [(Look, String); 3] {
         let drain = &self.status.drain;
         let is_ready = verdict == Verdict::Ready;
-        let step = |come, word| {
-            let (class, sign) = match come {
-                Some(true) => ("done", '✓'),
-                Some(false) => ("open", '…'),
-                None => ("unknown", '?'),
-            };
-            Look { word, class, sign }
+        let (word, pool, acknowledged) = if is_ready {
+            ("In", "the pool", drain.acknowledged_ready)
+        } else {
+            ("Out", "of the pool", drain.acknowledged)
         };
-        let (word, pool) = if is_ready { ("In", "the pool") } else { ("Out", "of the pool") };
-        let sure = (!self.is_guess()).then_some(true);
         // Keeps the number and its unit on one line.
-        let since = drain.since_ms.age().to_string().replace(' ', "\u{a0}");
-        let acknowledged = match (drain.acknowledged_probers, drain.probers) {
-            (_, 0) => "no regular prober".to_owned(),
-            (acknowledged, of) => format!("{acknowledged} of {of} balancers"),
+        let since = Age(drain.since_ms).to_string().replace(' ', "\u{a0}");
+        let probers = match drain.probers {
+            0 => "no regular prober".to_owned(),
+            of => format!("{} of {of} balancers", drain.acknowledged_probers),
         };
-        let sessions = match self.status.sessions() {
-            None => "not counted".to_owned(),
-            Some(_) if !is_ready && drain.released == Some(true) => "no session is left".to_owned(),
-            Some(count) => {
-                let (plural, left) = (if count == 1 { "" } else { "s" }, if is_ready { "" } else { " left" });
-                format!("{count} session{plural}{left}")
-            }
-        };
+        let sessions = self.status.sessions().map_or("not counted".to_owned(), |count| {
+            let (plural, left) = (if count == 1 { "" } else { "s" }, if is_ready { "" } else { " left" });
+            format!("{count} session{plural}{left}")
+        });
         let released = if is_ready {
             Look { word: "Sessions", class: "idle", sign: '·' }
         } else {
-            step(drain.released, "Released")
+            Look::of_step("Released", drain.released)
         };
         [
-            (step(sure, word), format!("{pool} for {since}")),
-            (
-                step(if is_ready { drain.acknowledged_ready } else { drain.acknowledged }, "Acknowledged"),
-                acknowledged,
-            ),
+            (Look::of_step(word, (!self.is_guess()).then_some(true)), format!("{pool} for {since}")),
+            (Look::of_step("Acknowledged", acknowledged), probers),
             (released, sessions),
         ]
     }
@@ -127,62 +144,16 @@ impl Page<'_> {
         rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.drainable, prober.standing));
         (rows, others)
     }
-}
 
-fn guess(class: &'static str) -> Look {
-    Look { word: "", class: if class == "ready" { "draining" } else { class }, sign: '≈' }
-}
-
-/// Returns how the result of a check is shown.
-fn result(verdict: Verdict, is_stale: bool) -> Look {
-    let look = Some(verdict).look();
-    if is_stale { guess(look.class) } else { look }
-}
-
-/// Returns whether the prober has acknowledged the verdict.
-fn acknowledged(prober: &ProberRecord) -> Look {
-    let (word, class, sign) = match (prober.drainable, prober.acknowledged) {
-        (false, _) => ("never", "not-ready", '✕'),
-        (true, Some(true)) => ("acknowledged", "ready", '✓'),
-        (true, Some(false)) => ("not yet", "draining", '…'),
-        (true, None) => ("not known", "unknown", '?'),
-    };
-    Look { word, class, sign }
-}
-
-/// Returns what the operator should know of a prober.
-fn remark<'a>(prober: &ProberRecord, status: &'a Status) -> Option<&'a str> {
-    let who = prober.who();
-    let mut waiting_for = status.drain.waiting_for.iter();
-    match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
-        _ if prober.misses_drains() => Some("can't see drains: a drain does not change this answer"),
-        _ if !prober.drainable => Some("a drain does not change this answer"),
-        Some(waiting) => Some(&waiting.why),
-        None => (prober.standing == Standing::Silent).then_some("silent"),
+    /// Returns what the operator should know of a prober.
+    fn remark(&self, prober: &ProberRecord) -> Option<&str> {
+        let who = prober.who();
+        let mut waiting_for = self.status.drain.waiting_for.iter();
+        match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
+            _ if prober.misses_drains() => Some("can't see drains: a drain does not change this answer"),
+            _ if !prober.drainable => Some("a drain does not change this answer"),
+            Some(waiting) => Some(&waiting.why),
+            None => (prober.standing == Standing::Silent).then_some("silent"),
+        }
     }
 }
-
-/// The forms in which the template shows values.
-trait Shown {
-    fn look(&self) -> Look
-    where
-        Self: Copy + Into<Option<Verdict>>,
-    {
-        let (word, class, sign) = match (*self).into() {
-            Some(Verdict::Ready) => ("Ready", "ready", '✓'),
-            Some(Verdict::Draining) => ("Draining", "draining", '▽'),
-            Some(Verdict::NotReady) => ("NotReady", "not-ready", '✕'),
-            None => ("Misconfigured", "misconfigured", '!'),
-        };
-        Look { word, class, sign }
-    }
-
-    fn age(&self) -> Age
-    where
-        Self: Copy + Into<u64>,
-    {
-        Age((*self).into())
-    }
-}
-
-impl<T> Shown for T {}

@@ -1,5 +1,6 @@
 //! `--balancers`: the clients that count as probers.
 
+use ipnet::IpNet;
 use nodegate_http::Networks;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -18,26 +19,29 @@ impl Balancers {
         &self.networks
     }
 
+    /// Returns each network, with the name of its balancer.
+    fn entries(&self) -> impl Iterator<Item = (&IpNet, Option<&str>)> {
+        self.networks.iter().zip(self.names.iter().map(Option::as_deref))
+    }
+
     /// Returns the parts of the list as text; none if it means all clients.
     pub(crate) fn parts(&self) -> Vec<String> {
-        let part = |(net, name): (_, &Option<String>)| match name {
+        let part = |(net, name): (&IpNet, Option<&str>)| match name {
             Some(name) => format!("{name}={net}"),
-            None => format!("{net}"),
+            None => net.to_string(),
         };
-        self.networks.iter().zip(&self.names).map(part).collect()
+        self.entries().map(part).collect()
     }
 
     /// Returns the name of the balancer that has all addresses of a network with this one.
     pub(crate) fn name_of(&self, client: IpAddr) -> Option<&str> {
         let client = client.to_canonical();
-        let mut named = self.networks.iter().zip(&self.names).filter(|(_, name)| name.is_some());
-        named.find(|(net, _)| net.contains(&client)).and_then(|(_, name)| name.as_deref())
+        self.entries().find_map(|(net, name)| name.filter(|_| net.contains(&client)))
     }
 
     /// Returns the address that stands for the balancer with this name: the first one of its first network.
     pub(crate) fn first_address(&self, name: &str) -> Option<IpAddr> {
-        let mut named = self.networks.iter().zip(&self.names);
-        named.find(|(_, other)| other.as_deref() == Some(name)).map(|(net, _)| net.network())
+        self.entries().find(|(_, other)| *other == Some(name)).map(|(net, _)| net.network())
     }
 }
 

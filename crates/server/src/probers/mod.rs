@@ -62,32 +62,41 @@ pub(crate) struct Probers {
 }
 
 struct Tables {
-    /// The probers whose answer a drain changes.
-    counted: Table,
-    /// The probers whose answer no drain changes.
-    shown_only: Table,
-    /// The probers of watched Services. They count for the acknowledgement of the Service, and for the
-    /// acknowledgement of the node if a drain changes their answer.
-    services: Table,
+    /// The probers whose answer a drain changes; those of watched Services; and those whose answer no drain changes. A
+    /// prober of a Service counts for the acknowledgement of the Service, and for that of the node if a drain changes
+    /// its answer. One that is only shown takes no slot of one that counts, and one that probes a Service no slot of
+    /// one that probes the node.
+    by_kind: [Table; 3],
     /// When the known clients were last chosen.
     chosen: Option<Moment>,
 }
 
 impl Tables {
-    /// Returns the table for a probe request, and the rules for its slots. A prober that is only shown takes no
-    /// slot of one that counts, and one that probes a Service no slot of one that probes the node.
-    fn of(&mut self, request: &ParsedRequest) -> (&mut Table, Rules) {
-        match request.kind {
-            ProberKind::Node { .. } => (&mut self.counted, Rules::STRANGERS),
-            ProberKind::Service { .. } => (&mut self.services, Rules::SERVICES),
-            ProberKind::Other => (&mut self.shown_only, Rules::STRANGERS),
+    fn new(are_named: bool) -> Self {
+        let rules = |rules| if are_named { Rules::BALANCERS } else { rules };
+        let node = Table::new(SLOTS, rules(Rules::STRANGERS));
+        let services = Table::new(SERVICE_SLOTS, rules(Rules::SERVICES));
+        let shown_only = Table::new(SHOWN_ONLY_SLOTS, rules(Rules::STRANGERS));
+        Self { by_kind: [node, services, shown_only], chosen: None }
+    }
+
+    /// Returns the table for a prober of this kind.
+    fn of(&mut self, kind: ProberKind) -> &mut Table {
+        let [node, services, shown_only] = &mut self.by_kind;
+        match kind {
+            ProberKind::Node { .. } => node,
+            ProberKind::Service { .. } => services,
+            ProberKind::Other => shown_only,
         }
+    }
+
+    fn probers(&self) -> impl Iterator<Item = &Prober> {
+        self.by_kind.iter().flat_map(Table::probers)
     }
 
     /// Returns the addresses of the probers that have been regular for longest.
     fn regular_for_longest(&self, now: Moment) -> Networks {
-        let probers = [&self.counted, &self.shown_only, &self.services].into_iter().flat_map(Table::probers);
-        let regular = probers.filter(|prober| prober.history.standing(now).is_waited_for());
+        let regular = self.probers().filter(|prober| prober.history.standing(now).is_waited_for());
         let mut regular: Vec<_> =
             regular.map(|prober| (prober.history.regular_since(), prober.name.address)).collect();
         regular.sort_unstable();
@@ -123,12 +132,7 @@ pub struct ProberSettings {
 
 impl Probers {
     pub(crate) fn new(settings: ProberSettings) -> Self {
-        let tables = Tables {
-            counted: Table::new(SLOTS),
-            shown_only: Table::new(SHOWN_ONLY_SLOTS),
-            services: Table::new(SERVICE_SLOTS),
-            chosen: None,
-        };
+        let tables = Tables::new(!settings.balancers.networks().is_everybody());
         let (hasher, listening_since, known, noted) = <(_, _, KnownClients, _)>::default();
         known.set(settings.balancers.networks().clone());
         Self { tables: Mutex::new(tables), hasher, listening_since, settings, known, noted }
@@ -149,7 +153,7 @@ impl Probers {
             _ => signal,
         };
         let state = request.server_state.and_then(ServerState::parse);
-        let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
+        let report = state.map(|state| (state.state, state.sessions));
         let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changed, now });
         let noted = {
             let mut tables = self.tables();
@@ -159,8 +163,7 @@ impl Probers {
                 tables.chosen = Some(now);
                 self.known.set(tables.regular_for_longest(now));
             }
-            let Tables { counted, shown_only, services, .. } = &mut *tables;
-            [counted, shown_only, services].into_iter().find_map(|table| table.note(key, &answer))
+            tables.by_kind.iter_mut().find_map(|table| table.note(key, &answer))
         };
         match noted {
             None => self.enter(key, request, state, &answer, board),
@@ -193,16 +196,9 @@ impl Probers {
         answer: &RecordedAnswer,
         board: &Board,
     ) {
-        let mut name = ProberId::new(request.peer, request.target.parse(board), state);
-        name.name = self.settings.balancers.name_of(name.address).map(str::to_owned);
-        let mut tables = self.tables();
-        let (table, rules) = tables.of(&name.request);
-        table.enter(key, name, request.on_this_node, answer, self.rules(rules));
-    }
-
-    /// Returns the rules for a client, or those of `--balancers`.
-    fn rules(&self, rules: Rules) -> Rules {
-        if self.balancers_are_named() { Rules::BALANCERS } else { rules }
+        let balancer = self.settings.balancers.name_of(request.peer);
+        let name = ProberId::new(request.peer, balancer, request.target.parse(board), state);
+        self.tables().of(name.request.kind).enter(key, name, request.on_this_node, answer);
     }
 
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
@@ -213,22 +209,17 @@ impl Probers {
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
         for prober in &predecessor.probers {
-            let name =
-                balancers.first_address(&prober.address).map(|first| (first, Some(prober.address.clone())));
-            let name = name.or_else(|| Some((prober.address.parse().ok()?, None)));
-            if name.as_ref().is_some_and(|(address, _)| !balancers.networks().contains(*address)) {
+            let address = balancers.first_address(&prober.address).or_else(|| prober.address.parse().ok());
+            if address.is_some_and(|address| !balancers.networks().contains(address)) {
                 continue;
             }
-            // A client that has another name for this agent is another one.
-            let name = name.filter(|(address, name)| balancers.name_of(*address) == name.as_deref());
-            let Some(prober) = name.and_then(|name| taken_over(prober, name, board, now)) else {
+            let Some(prober) = address.and_then(|address| self.taken_over(prober, address, board, now))
+            else {
                 // One that is only shown is no loss.
                 lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
             };
-            let mut tables = self.tables();
-            let (table, rules) = tables.of(&prober.name.request);
-            taken += usize::from(table.take_over(prober, self.rules(rules), now));
+            taken += usize::from(self.tables().of(prober.kind()).take_over(prober, now));
         }
         // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
         // clients or a prober was lost.
@@ -239,6 +230,26 @@ impl Probers {
         taken
     }
 
+    /// Returns the prober as this agent would have recorded it; `None` if it would not have.
+    fn taken_over(
+        &self,
+        prober: &ProberRecord,
+        address: IpAddr,
+        board: &Board,
+        now: Moment,
+    ) -> Option<Prober> {
+        let request = parse_shown(&prober.request, board)?;
+        let state = match &prober.haproxy {
+            Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
+            None => None,
+        };
+        let name = ProberId::new(address, self.settings.balancers.name_of(address), request, state);
+        // A client that has another name for this agent is another one.
+        let history = ProbeHistory::taken_over(prober, now).filter(|_| name.client() == prober.address)?;
+        let (name, on_this_node) = (Arc::new(name), prober.on_this_node);
+        Some(Prober { name, on_this_node, history, report: ServerReport::default() })
+    }
+
     /// Returns true if `--balancers` names the clients that count.
     pub(crate) fn balancers_are_named(&self) -> bool {
         !self.settings.balancers.networks().is_everybody()
@@ -246,11 +257,8 @@ impl Probers {
 
     /// Returns the remembered probers, sorted by address and probe request.
     pub(crate) fn remembered(&self, now: Moment) -> Vec<Prober> {
-        let mut remembered: Vec<_> = {
-            let Tables { counted, shown_only, services, .. } = &*self.tables();
-            let probers = [counted, shown_only, services].into_iter().flat_map(Table::probers);
-            probers.filter(|prober| !prober.has_expired(date(now))).cloned().collect()
-        };
+        let is_shown = |prober: &&Prober| !prober.has_expired(date(now));
+        let mut remembered: Vec<_> = self.tables().probers().filter(is_shown).cloned().collect();
         remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
         remembered
     }
@@ -260,14 +268,16 @@ impl Probers {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let tables = self.tables();
-        let Table { overflows, overflown, .. } = if of_node { &tables.counted } else { &tables.services };
+        let [node, services, _] = &tables.by_kind;
+        let Table { overflows, overflown, .. } = if of_node { node } else { services };
         Listening { since: overflown.map_or(since, |overflown| overflown.max(since)), overflows: *overflows }
     }
 
     /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
-        let Tables { counted, shown_only, .. } = &*self.tables();
-        [counted, shown_only].into_iter().any(|table| table.names_check(check, date(now)))
+        let is_waited_for = |prober: &Prober| prober.history.standing(date(now)).is_waited_for();
+        let tables = self.tables();
+        tables.probers().any(|prober| prober.name.request.checks.contains(&check) && is_waited_for(prober))
     }
 
     /// Locks the tables, for a few lines that only read or change records.
@@ -287,23 +297,6 @@ fn warn_if_blind(request: &ProbeRequest<'_>, board: &Board) {
              HTTP/1.1"
         );
     }
-}
-
-/// Returns the prober as this agent would have recorded it; `None` if it would not have.
-fn taken_over(
-    prober: &ProberRecord,
-    (address, name): (IpAddr, Option<String>),
-    board: &Board,
-    now: Moment,
-) -> Option<Prober> {
-    let request = parse_shown(&prober.request, board)?;
-    let state = match &prober.haproxy {
-        Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
-        None => None,
-    };
-    let name = Arc::new(ProberId { name, ..ProberId::new(address, request, state) });
-    let history = ProbeHistory::taken_over(prober, now)?;
-    Some(Prober { name, on_this_node: prober.on_this_node, history, report: ServerReport::default() })
 }
 
 /// Converts a moment to the clock of this module.

@@ -36,7 +36,7 @@ pub(crate) struct ProbeRequest<'a> {
     pub(crate) peer: IpAddr,
     /// True if the client is on this node.
     pub(crate) on_this_node: bool,
-    /// The requested path, page or agent-check.
+    /// What it asks for.
     pub(crate) target: RequestTarget<'a>,
     /// The value of `X-Haproxy-Server-State`.
     pub(crate) server_state: Option<&'a [u8]>,
@@ -49,11 +49,9 @@ pub(crate) enum RequestTarget<'a> {
     Http { path: &'a str, query: &'a str },
     /// The path of a watched Service with its query, and the time of the Service's own pool change.
     Service { path: &'a str, query: &'a str, changed: Moment },
-    /// The page, whose answer no drain changes.
-    Page { is_head: bool },
     /// HAProxy's agent-check, with its `agent-send` string.
     AgentCheck { sent: &'a [u8] },
-    /// A request that gets no verdict: another path or method, or no HTTP/1.
+    /// A request that gets no verdict: the page, another path or method, or no HTTP/1.
     Stray { text: &'a str },
 }
 
@@ -73,12 +71,11 @@ impl ProbeRequest<'_> {
             IpAddr::V6(peer) => peer,
         };
         let peer = peer.octets();
-        // Neither mark can end a path or a query, or be a path. No path has a space, as the text for the page has.
+        // Neither mark can end a path or a query, or be a path.
         let (what, mark, query) = match self.target {
             RequestTarget::Http { path, query } | RequestTarget::Service { path, query, .. } => {
                 (path.as_bytes(), b"?", query.as_bytes())
             }
-            RequestTarget::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
             RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
             RequestTarget::Stray { text } => (text.as_bytes(), b"\0", b"?".as_slice()),
         };
@@ -97,10 +94,6 @@ impl RequestTarget<'_> {
             Self::Stray { text } => {
                 let words: Vec<_> = text.split(' ').map(harmless).collect();
                 let text = cut(words.join(" "));
-                return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
-            }
-            Self::Page { is_head } => {
-                let text = page(*is_head).to_owned();
                 return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
             Self::Http { path, query } | Self::Service { path, query, .. } => {
@@ -138,9 +131,7 @@ impl RequestTarget<'_> {
 /// does not ask for the verdict.
 pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     let sent;
-    let target = if let Some(is_head) = [false, true].into_iter().find(|is_head| page(*is_head) == text) {
-        RequestTarget::Page { is_head }
-    } else if let Some(said) = text.strip_prefix(AGENT_CHECK) {
+    let target = if let Some(said) = text.strip_prefix(AGENT_CHECK) {
         sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
         RequestTarget::AgentCheck { sent: &sent }
     } else if !text.starts_with('/') && !text.starts_with(OPTIONS) {
@@ -155,11 +146,6 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
         }
     };
     Some(target.parse(board)).filter(|parsed| parsed.text == text)
-}
-
-/// Returns the text for a request for the page.
-fn page(is_head: bool) -> &'static str {
-    if is_head { "HEAD /" } else { "GET /" }
 }
 
 fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {

@@ -27,9 +27,19 @@ pub(super) struct ProberId {
 }
 
 impl ProberId {
-    pub(super) fn new(address: IpAddr, request: ParsedRequest, state: Option<ServerState<'_>>) -> Self {
+    pub(super) fn new(
+        address: IpAddr,
+        name: Option<&str>,
+        request: ParsedRequest,
+        state: Option<ServerState<'_>>,
+    ) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address: address.to_canonical(), name: None, request, haproxy }
+        Self { address: address.to_canonical(), name: name.map(str::to_owned), request, haproxy }
+    }
+
+    /// Returns its name, or else its address.
+    pub(super) fn client(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
 
     /// Returns the key of its order among others.
@@ -38,12 +48,8 @@ impl ProberId {
     }
 }
 
-/// HAProxy's report about its server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ServerReport {
-    pub(super) state: Option<&'static str>,
-    pub(super) sessions: Option<u32>,
-}
+/// HAProxy's report about its server: the state and the sessions there.
+pub(super) type ServerReport = (Option<&'static str>, Option<u32>);
 
 /// An answer that a prober got.
 #[derive(Clone, Copy, Debug)]
@@ -89,14 +95,14 @@ impl Prober {
     pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
         let ParsedRequest { text, kind, .. } = &self.name.request;
         let sees_drains = kind.sees_drains();
-        let address = self.name.name.clone().unwrap_or_else(|| self.name.address.to_string());
-        let mut record = ProberRecord::new(address, text.clone(), sees_drains, &self.history, now);
+        let mut record = ProberRecord::new(self.name.client(), text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
+        let (state, sessions) = self.report;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),
             server: server.clone(),
-            state: self.report.state.map(str::to_owned),
-            sessions: self.report.sessions.map(u64::from),
+            state: state.map(str::to_owned),
+            sessions: sessions.map(u64::from),
         });
         record
     }

@@ -29,19 +29,17 @@ impl Rules {
 /// The number of probers that always keep their slots: those that have been regular for longest.
 const SENIORS: usize = 128;
 
-/// A slot for a new prober.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    /// The key of the prober that it replaces; `None` for a free slot.
-    pub(super) evicts: Option<u64>,
-    /// True if that prober is regular, or may be about to become regular.
-    pub(super) evicts_possible_balancer: bool,
-}
-
-/// Why there is no slot for a new prober.
+/// A slot for a new prober, or why there is none.
 #[derive(Debug)]
-pub(super) enum NoSlot {
-    /// Its client has all that one may have, and all are of regular probers.
+pub(super) enum Slot {
+    Free,
+    /// The slot of a prober with this key.
+    Of {
+        key: u64,
+        /// True if that prober is regular, or may be about to become regular.
+        may_be_balancer: bool,
+    },
+    /// Its client has all slots that one may have, and all are of regular probers.
     Surplus,
     /// Every slot is that of a regular prober.
     Full,
@@ -54,7 +52,7 @@ pub(super) fn slot_for(
     most: usize,
     rules: Rules,
     now: Moment,
-) -> Result<Slot, NoSlot> {
+) -> Slot {
     let client = client_key(name.address);
     let own = || probers.iter().filter(|(_, other)| client_key(other.name.address) == client);
     let requests: BTreeSet<_> = own().map(|(_, own)| own.name.request.text.as_str()).collect();
@@ -62,28 +60,24 @@ pub(super) fn slot_for(
         || (requests.len() >= rules.requests && !requests.contains(name.request.text.as_str()));
     if many {
         // The surplus of one address is its own affair.
-        let slot = lowest_ranked(own(), now).ok_or(NoSlot::Surplus)?;
-        return Ok(Slot { evicts_possible_balancer: false, ..slot });
+        return lowest_ranked(own(), now)
+            .map_or(Slot::Surplus, |(_, key)| Slot::Of { key, may_be_balancer: false });
     }
     if probers.len() < most {
-        return Ok(Slot::default());
+        return Slot::Free;
     }
-    let beyond = || {
-        let key = beyond_its_share(probers, rules)?;
-        Some(Slot { evicts: Some(key), evicts_possible_balancer: true })
-    };
-    lowest_ranked(probers.iter(), now).or_else(beyond).ok_or(NoSlot::Full)
+    if let Some((rank, key)) = lowest_ranked(probers.iter(), now) {
+        return Slot::Of { key, may_be_balancer: matches!(rank, Rank::Undecided(..)) };
+    }
+    beyond_its_share(probers, rules).map_or(Slot::Full, |key| Slot::Of { key, may_be_balancer: true })
 }
 
-/// Returns the slot of the least important prober, unless all are regular.
-fn lowest_ranked<'a>(probers: impl Iterator<Item = (&'a u64, &'a Prober)>, now: Moment) -> Option<Slot> {
-    let (rank, key) = probers.map(|(key, prober)| (Rank::of(&prober.history, now), *key)).min()?;
-    let evicts_possible_balancer = match rank {
-        Rank::Regular => return None,
-        Rank::Expendable(_) => false,
-        Rank::Undecided(..) => true,
-    };
-    Some(Slot { evicts: Some(key), evicts_possible_balancer })
+/// Returns the key of the least important prober, and its importance, unless all are regular.
+fn lowest_ranked<'a>(
+    probers: impl Iterator<Item = (&'a u64, &'a Prober)>,
+    now: Moment,
+) -> Option<(Rank, u64)> {
+    probers.filter_map(|(key, prober)| Some((Rank::of(&prober.history, now)?, *key))).min()
 }
 
 /// Returns the key of a prober that has become regular lately, at an address that has more than its share.
@@ -105,25 +99,24 @@ fn beyond_its_share(probers: &BTreeMap<u64, Prober>, rules: Rules) -> Option<u64
     juniors.into_iter().max_by_key(most).map(|(_, _, key)| key)
 }
 
-/// The importance of a prober, from least to most.
+/// The importance of a prober that is not regular, from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// A prober that is gone or asks now and then. Of these, the one with the oldest last request goes first.
     Expendable(Moment),
     /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
     Undecided(u32, Moment),
-    /// A regular prober, which keeps its slot.
-    Regular,
 }
 
 impl Rank {
-    fn of(history: &ProbeHistory, now: Moment) -> Self {
+    /// Returns `None` for a regular prober, which keeps its slot.
+    fn of(history: &ProbeHistory, now: Moment) -> Option<Self> {
         match history.standing(now) {
-            Standing::Regular | Standing::Silent => Self::Regular,
+            Standing::Regular | Standing::Silent => None,
             Standing::Occasional if history.may_become_regular(now) => {
-                Self::Undecided(history.times, history.last)
+                Some(Self::Undecided(history.times, history.last))
             }
-            Standing::Gone | Standing::Occasional => Self::Expendable(history.last),
+            Standing::Gone | Standing::Occasional => Some(Self::Expendable(history.last)),
         }
     }
 }

@@ -17,15 +17,6 @@ fn one_line_names_both_states_each_time() {
 }
 
 #[test]
-fn the_agent_send_string_changes_no_answer() {
-    let server = Scenario::default().serve_agent_check();
-    let mut client = server.connect();
-    client.send("some text\n".repeat(1000));
-    client.finish_sending();
-    assert_eq!(client.read_to_close(), "up ready\n");
-}
-
-#[test]
 fn a_misconfigured_agent_is_down() {
     let server = Scenario { node_name: None, ..Scenario::default() }.serve_agent_check();
     assert_eq!(server.connect().read_to_close(), "down #NODE_NAME is not set\n");

@@ -13,8 +13,6 @@ mod metrics;
 #[cfg(test)]
 mod probers;
 #[cfg(test)]
-mod proxy_header;
-#[cfg(test)]
 mod routes;
 #[cfg(test)]
 mod scenario;

@@ -1,20 +1,19 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
+use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{
-    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
-    NodeFacts, Outcome, Policy, StartMode, Timeline,
+    Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node, NodeFacts,
+    Outcome, Policy, StartMode, Timeline,
 };
 use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
-    Activate, App, AppParts, Limits, Listener, Metrics, PodSettings, PortSharing, ProberSettings,
-    ServeOptions, bind,
+    Activate, App, AppParts, Limits, Metrics, PodSettings, PortSharing, ProberSettings, ServeOptions, bind,
 };
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
 use std::future::ready as ready_at_once;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -45,7 +44,6 @@ pub(crate) struct Scenario {
     /// The time since the loops last reported that they are alive.
     pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
-    pub(crate) default: Vec<&'static str>,
     pub(crate) activate: Activate,
     /// The watched Services with their local endpoints.
     pub(crate) services: Vec<(&'static str, usize)>,
@@ -61,7 +59,6 @@ impl Default for Scenario {
             proof: Some(Duration::ZERO),
             loops: Duration::ZERO,
             local: Vec::new(),
-            default: vec!["node_ready"],
             activate: Arc::new(|_| Box::pin(ready_at_once(()))),
             services: Vec::new(),
             render_every: Duration::ZERO,
@@ -88,7 +85,7 @@ impl Scenario {
             .collect();
         let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
         let catalog = Catalog::new(local).with_services(names.collect());
-        let default: Vec<CheckId> = self.default.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let default = [catalog.find(NODE_READY).unwrap()];
         let metrics = Arc::new(Metrics::default());
         let hook = Arc::clone(&metrics);
         let board = Arc::new(Board::new(
@@ -133,23 +130,14 @@ impl Scenario {
     }
 
     pub(crate) fn serve_within(self, limits: Limits) -> Running {
-        self.serve_with(ServeOptions { limits, ..ServeOptions::default() })
-    }
-
-    pub(crate) fn serve_with(self, options: ServeOptions) -> Running {
-        self.start(options, |listener, app, options, stop| {
-            Box::pin(async move { nodegate_server::serve(listener, app, options, None, stop).await.unwrap() })
-        })
+        self.start(limits, false)
     }
 
     pub(crate) fn serve_agent_check(self) -> Running {
-        self.start(ServeOptions::default(), |listener, app, options, stop| {
-            let served = nodegate_server::serve_agent_check(listener, app, options, stop);
-            Box::pin(async move { served.await.unwrap() })
-        })
+        self.start(Limits::default(), true)
     }
 
-    fn start(self, options: ServeOptions, serve: Serve) -> Running {
+    fn start(self, limits: Limits, of_agent_checks: bool) -> Running {
         let World { board, timeline, app } = self.build();
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
@@ -158,14 +146,18 @@ impl Scenario {
         let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve(listener, served, options, Box::pin(async { drop(stopped.await) })));
+            let stop = async { drop(stopped.await) };
+            let options = ServeOptions { limits, ..ServeOptions::default() };
+            let ended = if of_agent_checks {
+                runtime.block_on(nodegate_server::serve_agent_check(listener, served, options, stop))
+            } else {
+                runtime.block_on(nodegate_server::serve(listener, served, options, None, stop))
+            };
+            ended.unwrap();
         });
         Running { board, timeline, app, address, stop: Some(stop), thread: Some(thread) }
     }
 }
-
-type Done = Pin<Box<dyn Future<Output = ()>>>;
-type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
 
 pub(crate) struct Running {
     pub(crate) board: Arc<Board>,
@@ -205,6 +197,14 @@ impl Running {
         let mut client = self.connect();
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         client.last_response()
+    }
+
+    /// Sends these bytes and the end on a new connection, and returns all that the server sends.
+    pub(crate) fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut client = self.connect();
+        client.send(bytes);
+        client.finish_sending();
+        client.read_to_close()
     }
 
     /// Starts the shutdown of the server.

@@ -244,16 +244,11 @@ fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone
     let services = names.iter().map(|name| (*name, 1)).collect();
     let world = Scenario { services, ..Scenario::default() }.build();
     let (app, opened) = (Arc::new(world.app), world.board.opened().unwrap());
+    let at = |seconds| opened.plus(Duration::from_secs(seconds));
     let ask = |peer: u32, target: &str, seconds: u64| {
         let request = Request::get(target).body(String::new()).unwrap();
-        let now = opened.plus(Duration::from_secs(seconds));
         let peer = IpAddr::from(Ipv4Addr::from(0x0a00_0000 + peer));
-        app.respond_to(request, now, peer).now_or_never().unwrap();
-    };
-    let overflows = |seconds| {
-        let status = app.status(opened.plus(Duration::from_secs(seconds)));
-        let of_service = status.services[0].drain.overflows;
-        (status.drain.overflows, of_service, status.probers.len())
+        app.respond_to(request, at(seconds), peer).now_or_never().unwrap();
     };
     for second in [1, 6, 11] {
         ask(1, "/health", second);
@@ -263,10 +258,12 @@ fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone
             }
         }
     }
-    assert_eq!(overflows(11), (0, 0, 33));
+    let status = app.status(at(11));
+    let overflows = |status: &Status| (status.drain.overflows, status.services[0].drain.overflows);
+    assert_eq!((overflows(&status), status.probers.len()), ((0, 0), 33));
     for peer in 2..202 {
         ask(peer, "/services/shop/web0", 12);
     }
-    let (of_node, of_services, _) = overflows(12);
+    let (of_node, of_services) = overflows(&app.status(at(12)));
     assert!(of_node == 0 && of_services > 0);
 }

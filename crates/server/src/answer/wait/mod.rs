@@ -5,24 +5,35 @@ mod wait_query;
 
 use super::body::AnswerBody;
 use super::response_head::{JSON, ResponseHead, TEXT};
-use super::slots::Holder;
-use super::waits::Waits;
-use crate::reading::Reading;
+use super::slots::{Holder, Slot, Slots};
+use crate::reading::{Reader, Reading};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use ipnet::IpNet;
-use nodegate_agent_api::{Goal, WaitState};
-use nodegate_http::Client;
-use nodegate_readiness::board::{NODE_NAME_MISSING, why};
-use nodegate_readiness::{Moment, Verdict};
+use nodegate_agent_api::WaitState;
+use nodegate_http::{Client, Networks};
+use nodegate_readiness::Moment;
+use nodegate_readiness::board::NODE_NAME_MISSING;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wait_query::WaitQuery;
+
+/// The maximum for the node and its pods: most of the places of known clients, which leaves some to balancers.
+const MAX_OF_NODE: usize = 160;
+/// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
+const MAX_OF_POD: usize = 16;
+/// The maximum number of other waiting requests.
+const MAX_OF_OTHERS: usize = 16;
+/// The maximum for one other client or one IPv6 /64.
+const MAX_EACH: usize = 4;
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
@@ -33,10 +44,63 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// for long enough, the cache gets stale.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The answer to a request that need not wait for a judgement.
-const IN_SERVICE: &str = "the node is not going out\n";
+/// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
+#[derive(Default)]
+pub struct PodSettings {
+    /// The networks of the node's pods.
+    pub networks: Option<Networks>,
+    /// Tells by the node's routes whether an address is that of a pod.
+    pub routes: Option<Arc<dyn Fn(IpAddr) -> BoxFuture<'static, bool> + Send + Sync>>,
+}
+
+/// A reading, and the time at which it began.
+type Judged = (Moment, Arc<Reading>);
+
+/// The waiting requests, and the latest reading, by which all of them are judged.
+pub(crate) struct Waits {
+    reader: Arc<Reader>,
+    closing: AtomicBool,
+    slots: Arc<Slots>,
+    /// The number of connections of the smallest listener.
+    connections: AtomicUsize,
+    pods: PodSettings,
+    /// `None` while no request waits.
+    judged: watch::Sender<Option<Judged>>,
+    arrived: Notify,
+}
 
 impl Waits {
+    pub(super) fn new(reader: Arc<Reader>, pods: PodSettings) -> Self {
+        let (slots, judged, arrived, closing) = Default::default();
+        let connections = usize::MAX.into();
+        Self { reader, closing, slots, connections, pods, judged, arrived }
+    }
+
+    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and waiting requests end with the next
+    /// judgement.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Lowers the numbers of slots to fit a listener's connections. Must be called before the app is served.
+    pub(crate) fn limit(&self, max_connections: usize) {
+        self.connections.fetch_min(max_connections, Ordering::Relaxed);
+    }
+
+    fn take(&self, holder: Holder) -> Option<Slot> {
+        let connections = self.connections.load(Ordering::Relaxed);
+        let of_node = MAX_OF_NODE.min(connections / 16 * 5);
+        match holder {
+            Holder::Node => self.slots.take(holder, of_node, usize::MAX),
+            Holder::Pod(_) => self.slots.take(holder, of_node, MAX_OF_POD),
+            Holder::Other(_) => self.slots.take(holder, MAX_OF_OTHERS.min(connections / 32), MAX_EACH),
+        }
+    }
+
     /// Answers a request for `/wait`.
     pub(super) async fn answer(
         &self,
@@ -45,43 +109,35 @@ impl Waits {
         client: Client,
         now: Moment,
     ) -> Response<AnswerBody> {
-        let asked = match WaitQuery::parse(uri.query().unwrap_or_default(), self.reader.board.catalog()) {
+        let query = match WaitQuery::parse(uri.query().unwrap_or_default(), self.reader.board.catalog()) {
             Err((status, wrong)) => return head.text(status, wrong),
             Ok(_) if self.reader.board.node_name().is_none() => {
                 return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
             }
-            Ok(asked) => asked,
+            Ok(query) => query,
         };
-        let of_node = asked.service.is_none() && !asked.is_json;
-        if of_node && asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
-            return head.text(StatusCode::OK, IN_SERVICE);
-        }
-        let (status, body) = self.hold_for(client, asked, now).await;
+        let holder = self.holder(client).await;
+        let Some(_slot) = self.take(holder) else {
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+            return head.text(StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n");
+        };
+        let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { query.timeout };
+        let query = WaitQuery { timeout: query.timeout.min(longest), ..query };
+        let judged = self.wait_until_judged(query, now).await;
         if self.is_closing() {
             head.close();
         }
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        let again = uri.path_and_query().map_or("/wait", PathAndQuery::as_str);
-        if status == StatusCode::TEMPORARY_REDIRECT
-            && let Ok(again) = HeaderValue::from_str(again)
-        {
-            // A kubelet follows it, and would take any other answer as the end of its hook.
-            head.header(LOCATION, again);
-        }
-        let is_json = asked.is_json && matches!(status, StatusCode::OK | StatusCode::GATEWAY_TIMEOUT);
-        head.finish(status, if is_json { &JSON } else { &TEXT }, Bytes::from(body))
-    }
-
-    /// Holds a request of this client if there is a slot for it, and returns its answer.
-    async fn hold_for(&self, client: Client, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
-        let holder = self.holder(client).await;
-        let Some(_slot) = self.take(holder) else {
-            return (StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
+        let Some((status, body)) = judged else {
+            let again = uri.path_and_query().map_or("/wait", PathAndQuery::as_str);
+            if let Ok(again) = HeaderValue::from_str(again) {
+                // A kubelet follows it, and would take any other answer as the end of its hook.
+                head.header(LOCATION, again);
+            }
+            let closing = "the agent is shutting down; ask its successor\n";
+            return head.text(StatusCode::TEMPORARY_REDIRECT, closing);
         };
-        let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
-        self.wait_until_judged(WaitQuery { timeout: asked.timeout.min(longest), ..asked }, now).await
+        let is_json = query.is_json && status != StatusCode::SERVICE_UNAVAILABLE;
+        head.finish(status, if is_json { &JSON } else { &TEXT }, Bytes::from(body))
     }
 
     async fn holder(&self, client: Client) -> Holder {
@@ -108,40 +164,32 @@ impl Waits {
             || named.is_some_and(|networks| !networks.is_everybody() && networks.contains(address))
     }
 
-    /// Holds a request that was asked `now`, and returns its answer.
-    async fn wait_until_judged(&self, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
-        let began = Instant::now();
-        let deadline = began + asked.timeout;
-        let settle = asked.settle.min(asked.timeout);
+    /// Holds a request that was asked `now`, and returns its answer; `None` if the agent shuts down before.
+    async fn wait_until_judged(&self, query: WaitQuery, now: Moment) -> Option<(StatusCode, String)> {
+        let deadline = Instant::now() + query.timeout;
+        let settled = now.plus(query.settle.min(query.timeout));
         let mut judged = self.judged.subscribe();
         self.arrived.notify_one();
         self.reader.probers.noted.notify_one();
         loop {
             // A reading from before the request does not answer it.
             let latest = judged.borrow_and_update().clone().filter(|(at, _)| *at >= now);
-            let state = latest.as_ref().map(|(_, reading)| reading.wait_state(asked.goal, asked.service));
-            let is_settled = latest.as_ref().is_some_and(|(at, _)| *at >= now.plus(settle));
+            let state = latest.as_ref().map(|(_, reading)| reading.wait_state(query.goal, query.service));
+            let is_in_service = state.is_some_and(WaitState::is_in_service);
             // The drain may be about to begin: only a reading from after `settle` shows that it has not.
-            let is_over =
-                state.is_some_and(|state| state.is_over() && (is_settled || !state.is_in_service()));
+            let is_settled = !is_in_service || latest.as_ref().is_some_and(|(at, _)| *at >= settled);
+            let is_over = is_settled && state.is_some_and(WaitState::is_over);
             if self.is_closing() && !is_over {
-                let closing = "the agent is shutting down; ask its successor\n";
-                return (StatusCode::TEMPORARY_REDIRECT, closing.to_owned());
+                return None;
             }
-            let until = match state {
-                Some(state) if state.is_in_service() && Instant::now() < began + settle => began + settle,
-                Some(state) if state.is_in_service() => {
-                    self.reader.probers.noted.notify_one();
-                    deadline + MAX_PAUSE
-                }
-                _ => deadline,
-            };
+            // That reading may come after the deadline.
+            let until = if is_in_service { deadline + 2 * MAX_PAUSE } else { deadline };
             if is_over || Instant::now() >= until {
                 let Some(((_, reading), state)) = latest.zip(state) else {
-                    return (StatusCode::SERVICE_UNAVAILABLE, "not judged yet; try again\n".to_owned());
+                    return Some((StatusCode::SERVICE_UNAVAILABLE, "not judged yet; try again\n".to_owned()));
                 };
                 let status = if is_over { StatusCode::OK } else { StatusCode::GATEWAY_TIMEOUT };
-                return (status, self.words(asked, &reading, state));
+                return Some((status, self.words(query, &reading, state)));
             }
             // The end of either is seen above.
             let _ = timeout_at(until, judged.changed()).await;
@@ -149,11 +197,12 @@ impl Waits {
     }
 
     /// Returns the body of an answer: goal, what is missing, and why.
-    fn words(&self, asked: WaitQuery, reading: &Reading, state: WaitState) -> String {
-        let WaitQuery { goal, service, timeout, .. } = asked;
-        if asked.is_json {
-            let name = |index| Some((index, self.reader.board.catalog().services().nth(index)?.to_string()));
-            let reply = reading.wait_reply(state, goal, service.and_then(name));
+    fn words(&self, query: WaitQuery, reading: &Reading, state: WaitState) -> String {
+        let WaitQuery { goal, service, timeout, .. } = query;
+        if query.is_json {
+            let mut reply = reading.wait_reply(state, goal, service);
+            let mut services = self.reader.board.catalog().services();
+            reply.service = service.and_then(|index| Some(services.nth(index)?.to_string()));
             return serde_json::to_string(&reply).unwrap_or_default() + "\n";
         }
         let words = reading.wait_words(state, goal, service);
@@ -162,12 +211,6 @@ impl Waits {
             state if state.is_over() => format!("{words}\n"),
             _ => format!("not {} within {} s: {words}\n", goal.as_str(), timeout.as_secs()),
         }
-    }
-
-    /// Returns true if the node is in the pool, by an answer that is not stale.
-    fn is_in_service(&self, now: Moment) -> bool {
-        !self.reader.board.freshness(now).stale
-            && why(&self.reader.board.default_reports(now)).0 == Verdict::Ready
     }
 
     /// Reads for all waiting requests after each probe and each change, and once a second. Sleeps while no request
@@ -190,16 +233,58 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::{App, PodSettings};
+    use crate::answer::App;
     use nodegate_readiness::{Board, Catalog, Node, NodeFacts, Policy};
+
+    fn waits() -> Waits {
+        let board = Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {}));
+        Waits::new(App::of(board).reader.clone(), PodSettings::default())
+    }
+
+    fn take(waits: &Waits, count: usize, holder: Holder) -> Vec<Slot> {
+        (0..count).map_while(|_| waits.take(holder)).collect()
+    }
+
+    fn other(client: &str) -> Holder {
+        Holder::other(client.parse().unwrap())
+    }
+
+    #[test]
+    fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
+        let waits = waits();
+        let own = take(&waits, 600, Holder::Node);
+        assert_eq!(own.len(), 160);
+        let mut others: Vec<_> =
+            ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
+                .map(|client| take(&waits, 5, other(client)))
+                .into();
+        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
+        drop(others.remove(1));
+        assert_eq!(take(&waits, 5, other("10.0.0.4")).len(), 4);
+        drop((own, others));
+        waits.limit(64);
+        let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waits, 99, holder).len());
+        assert_eq!([own, others], [20, 2]);
+    }
+
+    #[test]
+    fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
+        let waits = waits();
+        let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
+        let greedy = take(&waits, 512, pod(1));
+        assert_eq!([greedy.len(), take(&waits, 40, pod(2)).len()], [16, 16]);
+        let hooks = take(&waits, 100, Holder::Node);
+        let pods: Vec<_> = (2..40).flat_map(|n| take(&waits, 16, pod(n))).collect();
+        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [100, 160]);
+    }
 
     #[test]
     fn pods_are_known_by_the_node_and_by_the_named_networks() {
-        let app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
         let facts = NodeFacts { pod_cidrs: vec!["10.66.0.0/24".to_owned()], ..NodeFacts::default() };
-        app.reader.board.set_node(Node::Present(facts), app.now(), nodegate_clock::wall());
         let networks = Some("10.67.0.0/24".parse().unwrap());
-        let waits = Waits::new(app.reader.clone(), PodSettings { networks, routes: None });
+        let waits = Waits { pods: PodSettings { networks, routes: None }, ..waits() };
+        let now = waits.reader.now();
+        waits.reader.board.set_node(Node::Present(facts), now, nodegate_clock::wall());
         let pods =
             [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| waits.is_pod(address.into()));
         assert_eq!(pods, [true, true, false]);
