@@ -194,7 +194,7 @@ impl Findings {
             Some("no_probers") if !drain.cant_see_drains.is_empty() => {}
             // The time that it has listened would make a line of each node.
             Some("listening") => {
-                self.add("listening", name, "its agent does not know its load balancers yet")
+                self.add("listening", name, "its agent does not know its load balancers yet");
             }
             // The cache has a finding of its own.
             None | Some("stale") => {}

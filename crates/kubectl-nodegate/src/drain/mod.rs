@@ -119,7 +119,9 @@ impl Drain<'_> {
         if !self.node.unschedulable {
             self.steps.line("would cordon it");
         }
-        preflight::would_wait_for(&status, self.args.goal).iter().for_each(|line| self.steps.line(line));
+        for line in preflight::would_wait_for(&status, self.args.goal) {
+            self.steps.line(&line);
+        }
         self.steps.line(&format!("would run {}", self.kubectl.in_words(&self.node.name)));
         self.kubectl.drain(&self.node.name, self.args.dry_run).await?;
         self.steps.line("dry run: nothing was done to it");

@@ -108,7 +108,7 @@ pub(super) fn summary(fleet: &Fleet, console: &Console) -> String {
         parts.map(|(count, what, colour)| console.painted(colour, &format!("{count} {what}"))).collect();
     let nodes = if rows.len() == 1 { "1 node" } else { &format!("{} nodes", rows.len()) };
     let mut summary = format!("{nodes}: {}", parts.join(", "));
-    let mut add = |colour, what: &str| summary += &format!("; {}", console.painted(colour, what));
+    let mut add = |colour, what: &str| summary = format!("{summary}; {}", console.painted(colour, what));
     let blind: BTreeSet<String> =
         rows.iter().filter_map(Row::status).flat_map(|status| status.drain.cant_see_drains.clone()).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
