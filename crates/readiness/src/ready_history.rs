@@ -128,6 +128,8 @@ impl NotReady {
     pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
         let left = self.counts_at.since(now);
         let for_ms = millis(self.needs.saturating_sub(left));
-        (now < self.counts_at).then_some(PendingNotReady { for_ms, counts_in_ms: millis(left) })
+        // Both parts are rounded so that their sum is whole.
+        let counts_in_ms = millis(self.needs).saturating_sub(for_ms);
+        (now < self.counts_at).then_some(PendingNotReady { for_ms, counts_in_ms })
     }
 }

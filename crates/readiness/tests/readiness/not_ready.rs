@@ -37,6 +37,13 @@ fn a_kubelet_that_restarts_takes_no_node_out_and_one_that_stays_not_ready_does()
     let status = scenario.status(4);
     assert_eq!(status.not_ready_pending, Some(PendingNotReady { for_ms: 3000, counts_in_ms: 7000 }));
     assert_eq!(caveat(&status).as_deref(), Some("Ready=False for 3 s, counts after 10 s"));
+    let between = at(4).plus(Duration::from_micros(500));
+    let pending = PendingNotReady { for_ms: 3000, counts_in_ms: 7000 };
+    assert_eq!(
+        scenario.board.not_ready_pending(between),
+        Some(pending),
+        "the parts of a millisecond are not lost"
+    );
     assert_eq!((status.verdict, scenario.board.expires(at(4))), (Some(Verdict::Ready), Some(at(11))));
     set(&scenario, node(ConditionStatus::True, false), 5);
     assert!(scenario.verdicts().is_empty(), "no flip");
