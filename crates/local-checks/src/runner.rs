@@ -243,7 +243,9 @@ impl Cycle {
             Outcome::Draining(reason) => {
                 tracing::info!(check, reason = reason.as_str(), "local check drains");
             }
-            Outcome::Fail(reason) => tracing::warn!(check, reason = reason.as_str(), "local check fails"),
+            Outcome::Fail(reason) => {
+                tracing::warn!(check, reason = reason.as_str(), "local check fails");
+            }
         }
     }
 
