@@ -138,7 +138,6 @@ mod tests {
                 json!({"exec": {"command": "/nowhere/aws"}}),
                 "credential plugin /nowhere/aws: there is no such program",
             ),
-            (json!({"auth-provider": {"name": "oidc"}}), "ID token"),
             (json!({"token": "two\nlines"}), "the token is not text of one line"),
         ] {
             let error = load(user).await.unwrap_err();

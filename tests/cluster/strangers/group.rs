@@ -34,7 +34,9 @@ impl Group {
             return Self { peak: directory.join("memory.peak"), directories: vec![directory] };
         }
         let directories = ["memory", "cpu"].map(|controller| root.join(controller).join(&name));
-        directories.iter().for_each(|directory| make(directory));
+        for directory in &directories {
+            make(directory);
+        }
         let [of_memory, of_cpu] = &directories;
         write(&of_memory.join("memory.limit_in_bytes"), &memory);
         write(&of_cpu.join("cpu.cfs_period_us"), &period);

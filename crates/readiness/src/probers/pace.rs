@@ -21,7 +21,7 @@ pub struct ProbePace {
     /// The number of probes after that one.
     probes: u32,
     /// The latest spans with a mean: the number of each, counted from the origin of time, and its longest mean in
-    /// microseconds; zero without one.
+    /// microseconds. A place that was never taken has the number 0, which no span has.
     longest: [(u64, u32); SPANS],
 }
 
@@ -78,7 +78,7 @@ impl ProbePace {
 }
 
 fn span_of(moment: Moment) -> u64 {
-    moment.since(Moment::default()).as_secs() / SPAN.as_secs()
+    moment.since(Moment::default()).as_secs() / SPAN.as_secs() + 1
 }
 
 #[cfg(test)]

@@ -84,8 +84,8 @@ impl Prober {
     /// Returns true if it is not shown any more.
     pub(super) fn has_expired(&self, now: Moment) -> bool {
         let since = now.since(self.history.last);
-        let is_stranger = self.history.standing(now) == Standing::Occasional;
-        since > STRANGERS_REMEMBERED && (since > REMEMBERED || is_stranger)
+        let is_stranger = || self.history.standing(now) == Standing::Occasional;
+        since > STRANGERS_REMEMBERED && (since > REMEMBERED || is_stranger())
     }
 
     pub(crate) fn kind(&self) -> ProberKind {

@@ -1,11 +1,12 @@
 //! The setup of a simulator.
 
 use crate::api::auth::Tokens;
+use crate::api_parts::Api;
 use crate::cluster::node_controller;
 use crate::faults::health::Distribution;
 use crate::net::Net;
 use crate::net::tls::{SetupError, Tls};
-use crate::server::{Api, ApiServer};
+use crate::server::ApiServer;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
 use serde_json::{Value, json};

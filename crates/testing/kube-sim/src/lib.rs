@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod api_parts;
 mod builder;
 mod cluster;
 mod counters;

@@ -3,13 +3,9 @@
 // An API server behind sockets and one that is called as a tower service share everything: authentication, the fault
 // switches, watches with streamed bodies. The service uses tokio's clock only, so it runs under paused time.
 
-use crate::api::auth::Tokens;
-use crate::counters::Counters;
-use crate::faults::etcd::{Etcd, Lost};
-use crate::faults::health::{Distribution, Health};
-use crate::faults::requests::Faults;
+use crate::api_parts::Api;
+use crate::faults::etcd::Lost;
 use crate::net::Net;
-use crate::store::Store;
 use crate::wire::reply::{Body, StreamCut};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -19,29 +15,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower::{BoxError, Service};
-
-/// An API server without its sockets. Clones are other servers on the same etcd.
-#[derive(Clone)]
-pub(crate) struct Api {
-    /// The number of the server; 0 is the first.
-    pub number: usize,
-    /// The store of all objects.
-    pub store: Arc<Store>,
-    /// The users and their tokens.
-    pub tokens: Arc<Tokens>,
-    /// The fault switches of the API.
-    pub faults: Arc<Faults>,
-    pub counters: Arc<Counters>,
-    /// The server's link to etcd.
-    pub etcd: Arc<Etcd>,
-    /// The failing parts of the server's health.
-    pub health: Arc<Health>,
-    /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
-    /// is the administrator, as on the insecure port that API servers once had.
-    pub anonymous: bool,
-    /// The distribution that the simulator imitates.
-    pub distribution: Distribution,
-}
 
 /// One of a simulator's API servers, which is also a service without a socket. Clones are the same server.
 ///

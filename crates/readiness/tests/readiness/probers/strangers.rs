@@ -188,3 +188,13 @@ fn a_pause_before_the_cordon_does_not_count_as_time_to_acknowledge() {
     Stranger::Bursts { of: 3, every: 300 }.asks_along(&mut world, 10_000, is_true);
     assert_eq!(world.acknowledged(), Some(true));
 }
+
+/// A regression: the mean of the first ten minutes went with them, and strangers made the next ones.
+#[test]
+fn the_first_minutes_of_a_balancer_count_for_an_hour() {
+    let mut world = alone(60_000, 1);
+    world.pass(5 * MINUTE);
+    Stranger::Echo { times: 2 }.asks_along(&mut world, 21 * MINUTE, |_| {});
+    world.cordon(true);
+    Stranger::Echo { times: 1 }.asks_along(&mut world, 6 * MINUTE, is_true);
+}

@@ -1,8 +1,8 @@
 //! A request before it is answered.
 
+use crate::api_parts::Api;
 use crate::counters::RequestKind;
 use crate::faults::requests::Effect;
-use crate::server::Api;
 use crate::store::object::Key;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;

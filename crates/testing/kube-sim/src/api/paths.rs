@@ -1,7 +1,7 @@
 //! Paths that are not resources: health, version, and the paths that kubectl requests before a resource.
 
 use super::operation::AskedOperation;
-use crate::server::Api;
+use crate::api_parts::Api;
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};

@@ -1,7 +1,7 @@
 //! GET of one object and of lists.
 
 use super::operation::Operation;
-use crate::server::Api;
+use crate::api_parts::Api;
 use crate::store::object::Obj;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;

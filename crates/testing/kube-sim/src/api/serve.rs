@@ -3,9 +3,9 @@
 use super::auth::{AccessRequest, User};
 use super::operation::{AskedOperation, Certified, Operation};
 use super::{admission, delete, paths, proxy, read, watch, write};
+use crate::api_parts::Api;
 use crate::faults;
 use crate::faults::requests::Effect;
-use crate::server::Api;
 use crate::store::resource;
 use crate::store::status::ApiStatus;
 use crate::wire::format::ObjectFormat;

@@ -1,11 +1,11 @@
 //! Watches: a stream of events, one chunk each, flushed as it comes.
 
 use super::operation::Operation;
+use crate::api_parts::Api;
 use crate::counters::{Open, RequestKind};
 use crate::faults::etcd::{Cache, Caches};
 use crate::faults::requests::Effect;
 use crate::observed::Observer;
-use crate::server::Api;
 use crate::store::object::Obj;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;

@@ -3,9 +3,9 @@
 pub(crate) mod tls;
 
 use crate::api::operation::Certified;
+use crate::api_parts::Api;
 use crate::counters::Open;
 use crate::faults::connection::{self, Switch, SwitchedStream};
-use crate::server::Api;
 use crate::wire::reply::{GoAway, StreamCut};
 use http::{Request, Version};
 use hyper::body::Incoming;
