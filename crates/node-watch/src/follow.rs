@@ -37,6 +37,12 @@ const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 1000..=3000;
 /// these requests come on top of them.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
+/// The time for which an agent that starts keeps its ports closed at most (`--stale-after`, 20 s). Until then
+/// it waits less between two attempts. Otherwise it might open the ports without data, although the API
+/// server has been back for seconds.
+const STARTING: Duration = Duration::from_secs(20);
+const MAX_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
+
 /// Follows the own Node, forever.
 pub(crate) async fn node(
     driver: &Arc<Driver>,
@@ -149,6 +155,9 @@ impl<F: Followed> Follower<F> {
             FailureReason::Forbidden if self.stream != NODE => around(FORBIDDEN_WAIT),
             // The API server has just answered the check, and each agent sends its check at another time.
             FailureReason::Unresponsive | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
+            _ if self.driver.now() < Moment::from_start(STARTING) => {
+                self.backoff.wait().min(around(MAX_WAIT_WHILE_STARTING))
+            }
             _ => self.backoff.wait(),
         };
         let alone = self.driver.retry_after(self.stream);

@@ -219,6 +219,14 @@ async fn a_list_that_does_not_end_is_given_up_and_retried() {
     assert_eq!(node.exists(), None, "a list that is not complete changes no facts");
 }
 
+/// Its ports are closed meanwhile, and they open without data at the end of that time.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_starts_waits_3_s_at_most_between_two_attempts() {
+    let asked = Agent::after(20, |_| None).await.lists_of("/nodes");
+    let longest = asked.windows(2).map(|pair| pair[1].after - pair[0].after).max().unwrap();
+    assert!(longest <= Duration::from_millis(3300) && asked.len() > 5, "{longest:?} {}", asked.len());
+}
+
 /// Each client uses the credentials at the time of its creation.
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_are_read_again() {
