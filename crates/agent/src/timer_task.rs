@@ -109,7 +109,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Logs what has begun, what still lasts after a minute, and what is over. Returns true if something lasts that is soon
+/// Logs what has started, what still lasts after a minute, and what is over. Returns true if something lasts that is soon
 /// over.
 fn log(episodes: &mut [Episode; 6], board: &Board, now: Moment) -> bool {
     let (since_start, mut look_often) = (now.since(Moment::default()), false);

@@ -5,7 +5,7 @@
 //!
 //! To add one: write a file in `checks` with a [`Check`] and its [`Definition`], and add a line to [`KNOWN`].
 //! All checks share the code for timing, panics and logging ([`Runner`]), for calls into the kernel that
-//! can't be cancelled (`dedicated_thread`), and for HTTP ([`http_get`]).
+//! can't be cancelled (`dedicated_thread`), and for HTTP (`http_get`).
 //!
 //! [`Board`]: nodegate_readiness::Board
 

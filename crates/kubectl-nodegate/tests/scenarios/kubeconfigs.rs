@@ -140,7 +140,7 @@ const FILES: &[(bool, &str)] = &[
     (false, "$CONTEXT$PARTS- {name: u, user: {$TOKEN-FIELD}}\n"),
     (
         true,
-        "x: &t {$TOKEN-FIELD}\n$CONTEXTclusters: [{name: k, cluster: {$TLS}}]\nusers: [{name: u, user: *t}]\n",
+        "x: &t {$TOKEN-FIELD}\nclusters: [{name: k, cluster: {$TLS}}]\nusers: [{name: u, user: *t}]\n$CONTEXT",
     ),
 ];
 

@@ -119,7 +119,7 @@ impl Builder {
     }
 
     /// Starts the simulator on the current tokio runtime without sockets; the runtime's time may be paused.
-    /// Clients call [`ApiServer::service`]. Connection faults are then the caller's task.
+    /// Clients call the [`ApiServer`], a service. Connection faults are then the caller's task.
     pub fn without_sockets(self) -> Sim {
         let api = self.api();
         let net = Net::without_sockets(api.clone(), self.listen);
