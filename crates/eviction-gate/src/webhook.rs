@@ -14,6 +14,7 @@ use nodegate_http::{
 };
 use std::borrow::Cow;
 use std::error::Error;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +65,8 @@ pub(crate) struct Webhook {
     pub(crate) keeper: Keeper,
     pub(crate) metrics: Arc<GateMetrics>,
     pub(crate) api_servers: ApiServers,
-    /// The name of the Pod of this replica's self-checks, which only it and the API servers know.
+    /// The name of the Pod of this replica's self-checks, which only it and the API servers know: its digits come from
+    /// the operating system.
     pub(crate) self_check: String,
     /// The limit on the requests of one client; `None` if all clients are verified by their certificates.
     limit: Option<ReviewLimit>,
@@ -141,7 +143,7 @@ impl Webhook {
             keeper,
             metrics,
             api_servers: ApiServers::default(),
-            self_check: format!("{SELF_CHECK}{:016x}", fastrand::u64(..)),
+            self_check: format!("{SELF_CHECK}{:016x}", RandomState::new().hash_one(())),
             limit,
             rejected: RareLines::new(QUIET),
             long_bodies: Semaphore::new(LONG_BODIES),

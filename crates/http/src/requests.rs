@@ -118,14 +118,17 @@ where
         };
         let response = match handler.answer(request, &connection) {
             Answer::Now(response) if !is_pipelined => return Either::Left(ready(end(&connection, response))),
-            Answer::Now(response) => {
-                // A client with a thousand pipelined requests waits for everyone else after each of them.
-                yield_now().map(|()| response).boxed()
-            }
+            Answer::Now(response) => ready(response).boxed(),
             Answer::Later(response) => response,
         };
         let connection = connection.clone();
-        Either::Right(response.map(move |response| end(&connection, response)))
+        Either::Right(async move {
+            if is_pipelined {
+                // A client with a thousand pipelined requests waits for everyone else after each of them.
+                yield_now().await;
+            }
+            end(&connection, response.await)
+        })
     });
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation, and would close a kept connection like a slow
@@ -162,4 +165,71 @@ fn asks_to_close<B>(request: &Request<B>) -> bool {
 
 fn is_closed_by(headers: &HeaderMap) -> bool {
     headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Connections;
+    use crate::counts::ConnectionCounts;
+    use crate::limits::Limits;
+    use crate::networks::KnownClients;
+    use http_body_util::Empty;
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const REQUESTS: usize = 100;
+
+    /// Answers at once, or with a future that is ready.
+    struct Ready {
+        later: bool,
+    }
+
+    impl Handler for Ready {
+        type Body = Empty<Bytes>;
+
+        fn answer(self: &Arc<Self>, _: Request<Incoming>, _: &Connection) -> Answer<Self::Body> {
+            let response = Response::new(Empty::new());
+            if self.later { Answer::Later(ready(response).boxed()) } else { Answer::Now(response) }
+        }
+    }
+
+    /// Returns the number of turns that another task gets while a client's pipelined requests are answered.
+    async fn turns(later: bool) -> usize {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(&b"GET / HTTP/1.1\r\n\r\n".repeat(REQUESTS)).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+
+        let from = Client { address: IpAddr::from(Ipv4Addr::LOCALHOST), on_this_node: true };
+        let table = Connections::new(Limits::default(), KnownClients::default(), ConnectionCounts::default());
+        let slot = Arc::new(table).enter(from, false).await.unwrap();
+        let stream = ClientStream::new(Connection::new(socket, from, slot));
+
+        let taken = Arc::new(AtomicUsize::new(0));
+        let other = Arc::clone(&taken);
+        tokio::spawn(async move {
+            loop {
+                other.fetch_add(1, Ordering::Relaxed);
+                yield_now().await;
+            }
+        });
+        let connection = stream.connection.clone();
+        serve_requests(stream, connection, Arc::new(Ready { later })).await.unwrap();
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), REQUESTS);
+        taken.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn all_others_have_a_turn_after_each_pipelined_request() {
+        for later in [false, true] {
+            let turns = turns(later).await;
+            assert!(turns >= REQUESTS - 1, "later {later}: {turns} turns");
+        }
+    }
 }

@@ -1,13 +1,12 @@
 //! Holds the state and the answers that are rendered from it. One writer at a time updates it; readers take
 //! no lock.
 
-mod answers;
+pub(crate) mod answers;
 mod freshness;
 mod service_board;
 mod unknown_ready;
 pub(crate) mod view;
 
-pub use answers::Lookup;
 pub use freshness::{Freshness, LastFacts, LastKnown};
 pub use service_board::ServiceView;
 
@@ -45,6 +44,8 @@ pub struct Board {
     /// The age of the facts that were taken over from an earlier agent, and when that happened. These facts are
     /// never fresh: this agent has no proof of them.
     taken_over: OnceLock<(Duration, Moment)>,
+    /// The time of the last request that named each local check.
+    asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     last_pool_change: AtomicMoment,
     last_signal: AtomicMoment,
@@ -122,6 +123,7 @@ impl Board {
             proof: AtomicMoment::default(),
             trouble: ArcSwapOption::empty(),
             taken_over: OnceLock::new(),
+            asked: state.local.iter().map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
             last_pool_change: AtomicMoment::default(),
             last_signal: AtomicMoment::default(),

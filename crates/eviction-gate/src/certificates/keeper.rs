@@ -1,4 +1,4 @@
-//! Keeps the serving certificate fresh. `run::upkeep` refreshes it, and `serve::webhook` serves with it.
+//! Keeps the serving certificate fresh. `run::upkeep` refreshes it, and `webhook` serves with it.
 
 use super::pair::{Pair, cas_of};
 use super::secret::OwnSecret;

@@ -1,4 +1,4 @@
-//! Parses an `AdmissionReview`, and renders its answer, for `serve::webhook`. Only the needed fields are kept; all
+//! Parses an `AdmissionReview`, and renders its answer, for `webhook`. Only the needed fields are kept; all
 //! others are skipped while they are read, however large and deep they are.
 
 use crate::decision::{Answer, Decision, Why};

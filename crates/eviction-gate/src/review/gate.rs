@@ -1,4 +1,4 @@
-//! Gathers what a decision depends on, within the time that the API server waits. `serve::webhook` calls it.
+//! Gathers what a decision depends on, within the time that the API server waits. `webhook` calls it.
 
 use super::admission_review::EvictionReview;
 use super::notices::Notices;

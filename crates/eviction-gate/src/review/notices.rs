@@ -7,25 +7,30 @@ use nodegate_agent_client::NodeIdentity;
 use nodegate_kube_follow::KubeApi;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// The time for which the same notice about a Node is not repeated.
 const ONCE_IN: Duration = Duration::from_mins(5);
-/// The most notices, and so the most Events that are being posted.
+/// The most notices in that time.
 const MAX_NOTICES: usize = 1024;
+/// The most Events that are posted at a time, so that a drain of the whole cluster opens few connections.
+const POSTS: usize = 4;
 /// The namespace of Events about objects without a namespace.
 const NAMESPACE: &str = "default";
 
 /// Posts Events, each once in five minutes.
 pub(crate) struct Notices {
     api: KubeApi,
+    posts: Arc<Semaphore>,
     said: Mutex<HashMap<(String, Answer, Why), Instant>>,
 }
 
 impl Notices {
     pub(crate) fn new(api: KubeApi) -> Self {
-        Self { api, said: Mutex::default() }
+        Self { api, posts: Arc::new(Semaphore::new(POSTS)), said: Mutex::default() }
     }
 
     /// Posts an Event about an eviction from this node. Returns true if it is not a repetition.
@@ -38,8 +43,10 @@ impl Notices {
         }
         said.insert(key, now);
         drop(said);
-        let (api, event) = (self.api.clone(), event(node, decision));
+        let (api, posts, event) = (self.api.clone(), Arc::clone(&self.posts), event(node, decision));
         tokio::spawn(async move {
+            // An Event that waits as long as this has been overtaken by its repetition.
+            let Ok(Ok(_permit)) = timeout(ONCE_IN, posts.acquire()).await else { return };
             if let Err(error) = api.post(&format!("/api/v1/namespaces/{NAMESPACE}/events"), &event).await {
                 tracing::warn!(%error, "can't post an Event; going on without it");
             }

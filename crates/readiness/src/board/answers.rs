@@ -36,6 +36,7 @@ impl Board {
         match published.rendered.iter().find(|(known, _)| **known == *raw) {
             Some((_, rendered)) => {
                 rendered.asked.advance(now);
+                self.note_asked(&rendered.query, now);
                 if rendered.answer.is_good(now) {
                     Lookup::Hit(rendered.answer.pick(stale).clone())
                 } else {
@@ -51,6 +52,7 @@ impl Board {
 
     /// Renders the answer to a query that [`Board::lookup`] missed, and keeps it if there is room.
     pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
+        self.note_asked(query, now);
         let stale = self.freshness(now).stale;
         let answer = self.render(&self.published.load().state, query, now);
         if query.all_known() && answer.is_good(now) {
@@ -63,16 +65,18 @@ impl Board {
     /// Adds a query to those whose answers are rendered when the state changes.
     pub(super) fn keep(&self, raw: &str, query: &Query, now: Moment) {
         let published = self.published.load();
+        let is_kept = published.rendered.iter().any(|(known, _)| **known == *raw);
+        if !is_kept && published.rendered.len() > MAX_RENDERED {
+            return;
+        }
         let mut next = Published::clone(&published);
         next.rendered.retain(|(known, _)| **known != *raw);
-        if next.rendered.len() <= MAX_RENDERED {
-            let answer = self.render(&published.state, query, now);
-            // So that the board does not drop it at once.
-            let asked = Arc::new(AtomicMoment::default());
-            asked.advance(now);
-            next.rendered.push((raw.into(), Rendered { query: Arc::new(query.clone()), answer, asked }));
-            self.published.store(Arc::new(next));
-        }
+        let answer = self.render(&published.state, query, now);
+        // So that the board does not drop it at once.
+        let asked = Arc::new(AtomicMoment::default());
+        asked.advance(now);
+        next.rendered.push((raw.into(), Rendered { query: Arc::new(query.clone()), answer, asked }));
+        self.published.store(Arc::new(next));
     }
 
     /// Drops the queries without a request for [`IDLE`].
@@ -130,13 +134,21 @@ impl Board {
         checks.iter().map(report).collect()
     }
 
-    /// Returns the time of the last request that named this local check and was answered ahead; `None` if it is longer ago
-    /// than [`IDLE`].
+    fn note_asked(&self, query: &Query, now: Moment) {
+        for id in query.known() {
+            if let Some(asked) = self.asked_slot(id) {
+                asked.advance(now);
+            }
+        }
+    }
+
+    fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
+        if let CheckId::Local(index) = id { self.asked.get(index) } else { None }
+    }
+
+    /// Returns the time of the last answer to a request that named this local check, also if its query is not kept.
     pub fn last_requested(&self, id: CheckId) -> Option<Moment> {
-        let published = self.published.load();
-        let queries = published.rendered.iter().map(|(_, rendered)| rendered);
-        let naming = queries.filter(|rendered| rendered.query.known().any(|known| known == id));
-        naming.filter_map(|rendered| rendered.asked.get()).max()
+        self.asked_slot(id).and_then(AtomicMoment::get)
     }
 
     /// Returns the local checks of a query that may run and have no valid result: a request must start and

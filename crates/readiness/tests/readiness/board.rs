@@ -125,6 +125,12 @@ fn invented_queries_are_answered_but_only_so_many_are_kept_and_idle_ones_go() {
         assert_eq!(scenario.ask(&format!("x={n}"), 1).status, 200);
     }
     assert_eq!(rendered(2), 64);
+    let router = scenario.board.catalog().find("router").unwrap();
+    scenario.check("router", Outcome::Pass, 2);
+    scenario.ask("check=router", 2);
+    assert!(matches!(scenario.board.lookup("check=router", at(3)), Lookup::Miss(_)), "it is not kept");
+    scenario.ask("check=router", 4);
+    assert_eq!(scenario.board.last_requested(router), Some(at(4)), "its check still counts as in use");
     scenario.ask("check=bogus", 2);
     assert!(matches!(scenario.board.lookup("check=bogus", at(2)), Lookup::Miss(_)), "no check has this name");
     let later = 3 + IDLE.as_secs();

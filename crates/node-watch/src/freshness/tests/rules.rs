@@ -1,7 +1,7 @@
 //! Tests of the rules, one by one.
 
 use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
-use crate::freshness::{Action, Input, NodeVersion, Refusal, Transition};
+use crate::freshness::{Action, Input, Refusal, Transition};
 use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use nodegate_readiness::Moment;
@@ -310,42 +310,6 @@ fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
     // Events of a watch that will be replaced do not count.
     scenario.event(2).renewal(Duration::ZERO);
     assert_eq!(scenario.proved, proved);
-}
-
-#[test]
-fn history_that_went_back_leaves_no_mark() {
-    for answer in [node(0), NodeVersion::Present { uid: "b".to_owned(), version: "9".to_owned() }] {
-        let mut scenario = Scenario::watching();
-        scenario.event(1);
-        scenario.checks(answer.clone(), here()).passes(Duration::from_millis(400));
-        assert_eq!(scenario.taken(Transition::FoundRewound), 1, "{answer:?}");
-        assert_eq!(scenario.replaced(FailureReason::Unresponsive), [NODE, LEASE, SERVICE]);
-        // Only the new list counts.
-        let proved = scenario.proved;
-        scenario.event(1).renewal(Duration::ZERO);
-        assert_eq!(scenario.proved, proved);
-        scenario.lists(NODE, 0);
-        assert!(scenario.age().is_zero());
-    }
-}
-
-/// A watch that ends at that moment is not open, so it is not replaced. When it is resumed, it is a watch of
-/// the old history.
-#[test]
-fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
-    let mut scenario = Scenario::watching();
-    scenario.checks(node(0), here()).step(Input::Closed(NODE));
-    scenario.passes(Duration::from_millis(400));
-    assert_eq!(scenario.taken(Transition::FoundRewound), 1);
-    assert_eq!(scenario.replaced(FailureReason::Unresponsive), [LEASE, SERVICE]);
-    let proved = scenario.proved;
-    scenario.step(Input::Accepted(NODE, here())).lists(LEASE, 1);
-    scenario.step(Input::Accepted(LEASE, here())).renewal(Duration::ZERO);
-    assert_eq!(scenario.proved, proved, "the Lease speaks for no Node of another history");
-    // Other changes have led to the same version since.
-    scenario.checks(node(1), here()).passes(Duration::from_millis(400));
-    assert_eq!(scenario.proved, proved, "what was held is no mark");
-    assert_eq!(scenario.replaced(FailureReason::Unresponsive), [NODE, LEASE]);
 }
 
 #[test]
