@@ -12,7 +12,6 @@ mod host_signals;
 mod local_checks;
 mod local_ports;
 mod network;
-mod not_ready;
 mod restarts;
 mod rtnl;
 mod services;

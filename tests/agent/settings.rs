@@ -34,7 +34,6 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
         ("--on-unknown", "NODEGATE_ON_UNKNOWN", "ready", "takes local or not-ready"),
         ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 24h"),
-        ("--not-ready-after", "NODEGATE_NOT_READY_AFTER", "6m", "0s to 5m"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "condition:Ready=False", "<Type>[=<status>] (any but Ready)"),
         ("--pool-selector", "NODEGATE_POOL_SELECTOR", "pool=web)", "a label selector"),
         ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "with its unit: ms, s"),

@@ -6,7 +6,7 @@ use crate::status::FACTS_FORMAT;
 use nodegate_readiness::moment::since_epoch;
 use nodegate_readiness::probers::{MAX_INTERVAL, MAX_LISTENING, ProberRecord};
 use nodegate_readiness::reason::clean;
-use nodegate_readiness::{Age, LastFacts, Node, PendingNotReady};
+use nodegate_readiness::{Age, LastFacts, Node};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -34,8 +34,6 @@ pub struct Predecessor {
     pub listened: Option<Duration>,
     /// The values of its `--balancers`, whose probes counted; empty if all probes did.
     pub balancers: Vec<String>,
-    /// A `Ready=False` that did not count yet.
-    pub not_ready_pending: Option<PendingNotReady>,
 }
 
 /// The most probers that are taken over.
@@ -70,7 +68,6 @@ impl Predecessor {
             probers: possible.into_iter().filter(is_regular).collect(),
             listened: listened.filter(|listened| odd == 0 && *listened >= MAX_LISTENING),
             balancers: status.take("/drain/balancers").unwrap_or_default(),
-            not_ready_pending: status.take("/not_ready_pending"),
             left: Some(status.left.join("; ")).filter(|left| !left.is_empty()),
         })
     }

@@ -8,7 +8,7 @@ use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
     Board, BoardView, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
-    PendingNotReady, Reason, StartMode, Verdict,
+    Reason, StartMode, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -66,9 +66,6 @@ pub struct Status {
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u64>,
-    /// A `Ready=False` that has not lasted for `--not-ready-after` yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_ready_pending: Option<PendingNotReady>,
     /// What the host says of its own shutdown; absent without `--host-signals`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignals>,
@@ -200,7 +197,6 @@ impl Status {
             max_drained: Some(board.policy().max_drained).filter(|max| *max != MaxDrained::OFF),
             was_kept: published.state.cordon == Cordon::Granted { was_kept: true },
             leaves_in_ms: board.leaves_at(now).map(|at| millis(at.since(now))),
-            not_ready_pending: board.not_ready_pending(now),
             host: published.state.host,
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,

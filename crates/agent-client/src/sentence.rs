@@ -127,10 +127,6 @@ pub fn caveat(status: &Status) -> Option<String> {
         let leaves = status.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
         return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());
     }
-    if let Some(pending) = status.not_ready_pending {
-        let (lasted, needed) = (pending.for_ms, pending.for_ms.saturating_add(pending.counts_in_ms));
-        return Some(format!("Ready=False for {}, counts after {}", Age(lasted), Age(needed)));
-    }
     if !status.is_based_on_stale_cache() || status.verdict.is_none() {
         return None;
     }

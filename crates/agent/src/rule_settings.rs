@@ -12,9 +12,6 @@ const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration:
 /// The range of `--unknown-after`.
 const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
-/// The range of `--not-ready-after`. Kubernetes itself replaces the pods of a node that is not ready for 5 min.
-const NOT_READY_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
-
 /// The words of `--on-stale`.
 const ON_STALE: &[(&str, OnStale)] =
     &[("ready", OnStale::Ready), ("keep-drain", OnStale::KeepDrain), ("not-ready", OnStale::NotReady)];
@@ -51,12 +48,6 @@ pub(crate) struct PolicyArgs {
     #[arg(default_value = shown(Policy::default().unknown_after), value_parser = duration(UNKNOWN_AFTER))]
     unknown_after: Duration,
 
-    /// Time for which Ready=False must last before it takes a Ready node out; a kubelet that restarts reports it
-    /// for seconds. Drains never wait
-    #[arg(long, env = "NODEGATE_NOT_READY_AFTER", value_name = "DURATION")]
-    #[arg(default_value = shown(Policy::default().not_ready_after), value_parser = duration(NOT_READY_AFTER))]
-    not_ready_after: Duration,
-
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
     drain_on: DrainSignals,
 
@@ -83,7 +74,6 @@ impl PolicyArgs {
             on_stale: self.on_stale,
             on_unknown: self.on_unknown,
             unknown_after: self.unknown_after,
-            not_ready_after: self.not_ready_after,
             drain_on: self.drain_on,
             max_drained: self.max_drained,
             pool_selector: self.pool_selector,

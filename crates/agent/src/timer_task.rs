@@ -1,6 +1,6 @@
 //! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut off from
-//! the API server, for a `Ready=False` that does not count yet, and for a cordoned node that is kept in the pool. No
-//! answer depends on this task; requests read the freshness themselves.
+//! the API server, and for a cordoned node that is kept in the pool. No answer depends on this task; requests read the
+//! freshness themselves.
 
 use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::{self, last_known};
@@ -9,9 +9,8 @@ use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Age, Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 /// Something that may last, and is logged when it begins, each minute while it lasts, and when it ends.
 struct Watched {
@@ -30,18 +29,12 @@ impl Watched {
 }
 
 /// Looks at all that may last.
-fn look(board: &Board, now: Moment) -> [Watched; 6] {
+fn look(board: &Board, now: Moment) -> [Watched; 5] {
     let cut_off = board.unconfirmed(now).then(|| {
         let left = board.leaves_at(now).map(|at| format!(" for {} more", Age::from(at.since(now))));
         "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping the node in the pool"
             .to_owned()
             + &left.unwrap_or_default()
-    });
-    let pending = board.not_ready_pending(now).map(|pending| {
-        let left = Age(pending.counts_in_ms);
-        format!(
-            "the Node is Ready=False, which does not count yet; keeping the node in the pool for {left} more"
-        )
     });
     let is_absent = board.published().state.node.exists() == Some(false);
     let absent = board.node_name().filter(|_| is_absent).map(|name| {
@@ -53,7 +46,6 @@ fn look(board: &Board, now: Moment) -> [Watched; 6] {
     [
         Watched::new(staleness(board, now), "the cache follows the API server again"),
         Watched::new(cut_off, "the verdict follows the API server again"),
-        Watched::new(pending, "the verdict follows the Ready condition again"),
         Watched::new(board.kept(now).as_ref().map(sentence::kept), "the node is no longer kept in the pool"),
         Watched::new(absent, "the Node is there"),
         Watched {
@@ -87,10 +79,7 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let mut episodes = <[Episode; 6]>::default();
-    let wake = Arc::new(Notify::new());
-    let on_pending = wake.clone();
-    let _ = board.on_pending.set(Box::new(move |()| on_pending.notify_one()));
+    let mut episodes = <[Episode; 5]>::default();
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -104,14 +93,13 @@ pub(crate) async fn run(
         } else {
             look_often = log(&mut episodes, &board, now);
         }
-        // An error means that nothing woke this task in time.
-        let _ = timeout(until_next(&board, look_often, now), wake.notified()).await;
+        sleep(until_next(&board, look_often, now)).await;
     }
 }
 
 /// Logs what has started, what still lasts after a minute, and what is over. Returns true if something lasts that is soon
 /// over.
-fn log(episodes: &mut [Episode; 6], board: &Board, now: Moment) -> bool {
+fn log(episodes: &mut [Episode; 5], board: &Board, now: Moment) -> bool {
     let (since_start, mut look_often) = (now.since(Moment::default()), false);
     for (Watched { warning, end, repeats }, episode) in look(board, now).into_iter().zip(episodes) {
         let is_new = !episode.is_on();
@@ -148,9 +136,7 @@ fn until_next(board: &Board, look_often: bool, now: Moment) -> Duration {
 mod tests {
     use super::*;
     use nodegate_readiness::{Catalog, Policy};
-    use std::io::{self, Write};
     use std::sync::Mutex;
-    use tracing_subscriber::fmt::MakeWriter;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_start(Duration::from_secs(seconds))
@@ -163,42 +149,22 @@ mod tests {
         board
     }
 
-    /// The log lines that a test has collected.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Lines {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
-    }
-
     #[test]
     fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
-        let (board, lines) = (board(), Lines::default());
-        let mut episodes = <[Episode; 6]>::default();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
-        let mut mentioned = Vec::new();
+        let (board, written) = (board(), tempfile::NamedTempFile::new().unwrap());
+        let writer = Mutex::new(written.reopen().unwrap());
+        let mut episodes = <[Episode; 5]>::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        let mut mentioned: Vec<(u64, String)> = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
             for second in 1..=190 {
                 if second == 180 {
                     board.prove(at(180));
                 }
                 log(&mut episodes, &board, at(second));
-                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
-                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+                let text = std::fs::read_to_string(written.path()).unwrap();
+                let new = text.lines().skip(mentioned.len());
+                mentioned.extend(new.map(|line| (second, line.to_owned())).collect::<Vec<_>>());
             }
         });
         let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();

@@ -53,11 +53,9 @@ pub struct Board {
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
-    /// Starts a local check that becomes [needed](Board::needed). The board calls this, like the next two,
+    /// Starts a local check that becomes [needed](Board::needed). The board calls this, like the next one,
     /// outside of any lock.
     pub on_need: OnceLock<Listener<CheckId>>,
-    /// Called when a `Ready=False` must last before it counts.
-    pub on_pending: OnceLock<Listener<()>>,
     /// Called after each flip, and after each change of a Service's endpoints.
     pub after_change: OnceLock<Listener<()>>,
 }
@@ -132,7 +130,6 @@ impl Board {
             published: ArcSwap::from_pointee(Published { state, rendered: Vec::new() }),
             on_flip,
             on_need: OnceLock::new(),
-            on_pending: OnceLock::new(),
             after_change: OnceLock::new(),
         };
         board.keep("", &Query::default(), Moment::default());
@@ -253,9 +250,6 @@ impl Board {
         self.report_flip(flip);
         if let (Some(id), Some(on_need)) = (begins, self.on_need.get()) {
             on_need(id);
-        }
-        if let (Some(_), Some(on_pending)) = (self.not_ready_pending(now), self.on_pending.get()) {
-            on_pending(());
         }
     }
 

@@ -43,7 +43,6 @@ pub use host_signals::HostSignals;
 pub use liveness::Liveness;
 pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{CheckRef, Query};
-pub use ready_history::PendingNotReady;
 pub use reason::Reason;
 pub use rules::{OnStale, OnUnknown, Policy};
 pub use selector::LabelSelector;

@@ -1,11 +1,9 @@
-//! The Node's past, as far as it matters to a Ready condition that is not True now: a kubelet that the control
-//! plane has lost, although it may be alive (`--on-unknown=local`), and a `Ready=False` that has not lasted for
-//! `--not-ready-after` yet. `state` applies both.
+//! The Node's past, as far as it matters to a kubelet that the control plane has lost, although it may be alive
+//! (`--on-unknown=local`). `state` applies it.
 
-use crate::facts::{ConditionStatus, Node, NodeFacts};
-use crate::moment::{Moment, millis};
+use crate::facts::{ConditionStatus, Node};
+use crate::moment::Moment;
 use crate::rules::{OnUnknown, Policy};
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The local check whose result decides.
@@ -26,15 +24,13 @@ pub(crate) struct Unconfirmed {
     pub(crate) leaves_at: Option<Moment>,
 }
 
-/// The Node's past, as far as it matters to a Ready condition that is not True now.
+/// The Node's past, as far as it matters to a Ready condition that is Unknown now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadyHistory {
     /// True if the condition was True when it was last known; `None` if it never was.
     was_ready: Option<bool>,
     /// Present while the Node's own kubelet may overrule the condition.
     pub(crate) unconfirmed: Option<Unconfirmed>,
-    /// Present while the condition is False, if it was True before.
-    pub(crate) not_ready: Option<NotReady>,
 }
 
 impl ReadyHistory {
@@ -71,8 +67,6 @@ impl ReadyHistory {
             let holds_until = self.unconfirmed.map_or(first_result_by, |known| known.holds_until);
             Unconfirmed { holds_until, leaves_at }
         });
-        let first_not_ready = || NotReady::following(before.facts()?, facts, policy, now);
-        let is_not_ready = status == Some(ConditionStatus::False);
         Self {
             was_ready: if is_silent {
                 self.was_ready
@@ -80,56 +74,6 @@ impl ReadyHistory {
                 status.map(|status| status == ConditionStatus::True)
             },
             unconfirmed,
-            not_ready: self.not_ready.or_else(first_not_ready).filter(|_| is_not_ready),
         }
-    }
-}
-
-/// A `Ready=False` that follows a `Ready=True`, and takes the node out only when it has lasted long enough. A
-/// kubelet that restarts reports it for seconds. Both times are by this agent's clock: the condition's own date
-/// is by the kubelet's wall clock, which can be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotReady {
-    /// The time from which it counts.
-    pub(crate) counts_at: Moment,
-    /// How long it will have lasted then, also under the previous agent.
-    needs: Duration,
-}
-
-/// A `Ready=False` that does not count yet, in `/status.json`. The next agent takes it over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingNotReady {
-    /// The time since the agent first saw it.
-    pub for_ms: u64,
-    /// The time until it counts.
-    pub counts_in_ms: u64,
-}
-
-impl NotReady {
-    /// Returns the `Ready=False` of `facts`, if the same Node was Ready `before`.
-    pub(crate) fn following(
-        before: &NodeFacts,
-        facts: &NodeFacts,
-        policy: &Policy,
-        now: Moment,
-    ) -> Option<Self> {
-        let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
-        let needs = policy.not_ready_after;
-        (was_ready && before.uid == facts.uid).then_some(Self { counts_at: now.plus(needs), needs })
-    }
-
-    /// Returns what the previous agent knew of it. It waits no longer than this agent's own setting.
-    pub(crate) fn taken_over(pending: PendingNotReady, policy: &Policy, now: Moment) -> Self {
-        let left = Duration::from_millis(pending.counts_in_ms).min(policy.not_ready_after);
-        Self { counts_at: now.plus(left), needs: left.saturating_add(Duration::from_millis(pending.for_ms)) }
-    }
-
-    /// Returns its times as of `now`; `None` if it counts.
-    pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
-        let left = self.counts_at.since(now);
-        let for_ms = millis(self.needs.saturating_sub(left));
-        // Both parts are rounded so that their sum is whole.
-        let counts_in_ms = millis(self.needs).saturating_sub(for_ms);
-        (now < self.counts_at).then_some(PendingNotReady { for_ms, counts_in_ms })
     }
 }

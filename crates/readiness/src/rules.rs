@@ -24,8 +24,6 @@ pub struct Policy {
     /// The age of the taint `node.kubernetes.io/unreachable:NoExecute` at which the node leaves the pool,
     /// even if its own kubelet answers.
     pub unknown_after: Duration,
-    /// The time for which `Ready=False` must last before it takes a Ready node out. Drains never wait.
-    pub not_ready_after: Duration,
     /// The signals that drain.
     pub drain_on: DrainSignals,
     /// The largest share of the nodes that a cordon may take out at a time.
@@ -43,7 +41,6 @@ impl Default for Policy {
             on_stale: OnStale::default(),
             on_unknown: OnUnknown::default(),
             unknown_after: Duration::from_mins(5),
-            not_ready_after: Duration::ZERO,
             drain_on: DrainSignals::default(),
             max_drained: MaxDrained::OFF,
             pool_selector: None,
@@ -91,7 +88,7 @@ impl Policy {
     }
 
     /// Returns the outcome of `node_ready` by the API's facts alone. [`State::report`](crate::State::report)
-    /// applies the node's own kubelet to `Ready=Unknown`, and `not_ready_after` to `Ready=False`.
+    /// applies the node's own kubelet to `Ready=Unknown`.
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, self.on_stale, node) {
             (false, _, Node::Present(facts)) => self.fresh(facts),

@@ -6,7 +6,7 @@ use crate::drain_budget::Kept;
 use crate::facts::Node;
 use crate::host_signals::HostSignals;
 use crate::moment::Moment;
-use crate::ready_history::{KUBELET, PendingNotReady, ReadyHistory};
+use crate::ready_history::{KUBELET, ReadyHistory};
 use crate::reason::Reason;
 use crate::rules::Policy;
 use crate::service::WatchedService;
@@ -73,8 +73,8 @@ impl State {
                 }
                 let report = from_memory(policy.node_ready(&self.node, stale));
                 let report = match self.overruled(catalog, policy, now).filter(|_| !stale) {
-                    Some((outcome, unconfirmed, until)) => {
-                        CheckReport { outcome, unconfirmed, expires: Some(until), ..report }
+                    Some((outcome, until)) => {
+                        CheckReport { outcome, unconfirmed: true, expires: Some(until), ..report }
                     }
                     None => report,
                 };
@@ -89,14 +89,9 @@ impl State {
         }
     }
 
-    /// Returns the outcome if the API's condition does not count, true if that is because the node's own kubelet
-    /// overrules a `Ready=Unknown` (otherwise a `Ready=False` has not lasted long enough), and its end.
-    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, bool, Moment)> {
+    /// Returns the outcome if the node's own kubelet overrules a `Ready=Unknown`, and its end.
+    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, Moment)> {
         let facts = self.node.facts()?;
-        let alive = |until, unconfirmed| (policy.alive(facts), unconfirmed, until);
-        if let Some(not_ready) = self.ready.not_ready {
-            return (now < not_ready.counts_at).then(|| alive(not_ready.counts_at, false));
-        }
         let unconfirmed = self.ready.unconfirmed?;
         let until = match self.local_result(catalog.find(KUBELET)?) {
             Some(result) if result.outcome.passed() => result.good_until,
@@ -104,13 +99,7 @@ impl State {
             None => unconfirmed.holds_until,
         };
         let until = unconfirmed.leaves_at.map_or(until, |leaves_at| until.min(leaves_at));
-        (now < until).then(|| alive(until, true))
-    }
-
-    /// Returns the `Ready=False` that does not count yet; usually `None`.
-    pub(crate) fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
-        let host = self.host.and_then(HostSignals::outcome);
-        self.ready.not_ready.filter(|_| host.is_none())?.pending(now)
+        (now < until).then(|| (policy.alive(facts), until))
     }
 
     /// Returns the local check whose result decides the verdict now, so that it must run.

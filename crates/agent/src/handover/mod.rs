@@ -34,9 +34,9 @@ pub trait LastKnownSources {
 pub(crate) type Seen = Option<(LastFacts, Instant)>;
 
 /// Takes over what the agents before this one knew: the probers, which the acknowledgement would otherwise need 90 s
-/// to learn, a `Ready=False` that has not lasted for `--not-ready-after` yet, whether a cordon takes the node out, and
-/// the last known facts if the API server has not answered. Must run right before the ports open: until then a
-/// predecessor may still learn more, and this agent's own listener would hide it.
+/// to learn, whether a cordon takes the node out, and the last known facts if the API server has not answered. Must run
+/// right before the ports open: until then a predecessor may still learn more, and this agent's own listener would
+/// hide it.
 pub(crate) async fn take_over(
     sources: &impl LastKnownSources,
     seen: Seen,
@@ -54,9 +54,6 @@ pub(crate) async fn take_over(
     if let Some(before) = &predecessor {
         let probers = app.take_over_probers(before);
         tracing::info!(probers, "took over the probers of the predecessor");
-        if let Some(pending) = before.not_ready_pending {
-            board.take_over_pending(pending, now, wall);
-        }
     }
     let seen = seen.map(|(facts, at)| LastFacts { age: facts.age + (nodegate_clock::now() - at), ..facts });
     let found = [

@@ -6,7 +6,6 @@ use crate::check::{CheckId, Outcome};
 use crate::drain_budget::Kept;
 use crate::facts::ConditionStatus;
 use crate::moment::Moment;
-use crate::ready_history::{NotReady, PendingNotReady};
 use crate::reason::Reason;
 use crate::rules::OnUnknown;
 use std::time::SystemTime;
@@ -59,24 +58,6 @@ impl Board {
     pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
         let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
         unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at)
-    }
-
-    /// Returns the `Ready=False` that does not take the node out yet; `None` mostly.
-    pub fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
-        self.published.load().state.not_ready_pending(now).filter(|_| !self.freshness(now).stale)
-    }
-
-    /// Takes over from the previous agent how long the present `Ready=False` has lasted.
-    pub fn take_over_pending(&self, pending: PendingNotReady, now: Moment, wall: SystemTime) {
-        self.change(now, wall, |state| {
-            let ready = state.node.facts().and_then(|facts| facts.condition("Ready"));
-            let is_new = ready.is_some_and(|ready| ready.status == ConditionStatus::False)
-                && state.ready.not_ready.is_none();
-            if is_new {
-                state.ready.not_ready = Some(NotReady::taken_over(pending, &self.policy, now));
-            }
-            is_new
-        });
     }
 
     /// Returns the time at which the verdict may change by time alone, apart from staleness; `None` if it

@@ -5,8 +5,6 @@ mod board;
 #[cfg(test)]
 mod drain_budget;
 #[cfg(test)]
-mod not_ready;
-#[cfg(test)]
 mod probers;
 #[cfg(test)]
 mod rules;
