@@ -3,13 +3,9 @@
 // The node is a network namespace of its own, so these tests need root, and fail without it.
 
 use nodegate_testbed::network::node_network::NodeNetwork;
-use nodegate_testbed::network::ports;
-use nodegate_testbed::process::Program;
-use nodegate_testbed::programs::{run, system};
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::json;
-use std::net::TcpListener;
 
 /// A node with an address of each family, whose kubelet reports it as Ready.
 struct Scenario {
@@ -69,42 +65,6 @@ fn a_component_is_found_on_each_address_of_the_node() {
         let set = format!("--check-settings=kubelet:url=http://{host}:{port}/healthz");
         scenario.agent(&[&set]).wait_fails_with("kubelet", reason);
     }
-}
-
-/// The token goes to this node alone: no other machine can have a connection that comes from the address it goes to.
-#[test]
-fn a_connection_to_the_kubelets_api_comes_from_its_own_address() {
-    let scenario = Scenario::start();
-    let kubelet = TcpListener::bind("127.0.0.2:0").unwrap();
-    let url = format!("--check-settings=kubelet:url=https://{}/healthz", kubelet.local_addr().unwrap());
-    let reply = scenario.agent(&[&url]).get("/health?check=kubelet");
-    kubelet.set_nonblocking(true).unwrap();
-    let (_, client) = kubelet.accept().unwrap_or_else(|error| panic!("{error}: {reply:?}"));
-    assert_eq!(client.ip().to_string(), "127.0.0.2");
-}
-
-/// kubeadm's kubelets sign their own certificates.
-#[test]
-fn a_certificate_that_the_kubelet_has_signed_itself_is_trusted_beside_the_clusters_ca() {
-    let cluster = Cluster::start();
-    let host = tempfile::tempdir().unwrap();
-    let pki = host.path().join("var/lib/kubelet/pki");
-    std::fs::create_dir_all(&pki).unwrap();
-    let [certificate, key] = ["kubelet.crt", "kubelet.key"].map(|name| pki.join(name).display().to_string());
-    run(&format!(
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={NODE} \
-         -addext subjectAltName=DNS:{NODE} -addext basicConstraints=critical,CA:FALSE -out {certificate} -keyout {key}"
-    ));
-    let port = ports::free();
-    let mut kubelet = system("openssl");
-    kubelet.args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")]);
-    let _kubelet = Program::start(kubelet.args(["-cert", &certificate, "-key", &key]));
-    let agent = |host_root: &str| {
-        let url = format!("--check-settings=kubelet:url=https://127.0.0.1:{port}/healthz,interval=100ms");
-        cluster.ready_agent(&[&url, &format!("--host-root={host_root}")])
-    };
-    agent(&host.path().display().to_string()).wait_passes("kubelet");
-    agent("/proc").wait_fails_with("kubelet", "Certificate: ");
 }
 
 const FAST: &str = "--check-settings=kubelet:interval=100ms";

@@ -56,35 +56,6 @@ fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
     seen("kubelet cut off", format!("{unknown}; mended, confirmed after {:.1?}", mended.elapsed()));
 }
 
-/// Shows the kubelet's authenticated port. Only a real kubelet asks the API server about a token and its rights,
-/// and signs its own certificate.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn the_authenticated_port_needs_the_right_to_nodes_healthz_and_a_trusted_certificate() {
-    let cluster = RealCluster::take();
-    let check = |more: &str| {
-        let settings =
-            format!("--check-settings=kubelet:url=https://127.0.0.1:10250/healthz,interval=1s{more}");
-        agent(&cluster, &["--background-checks=kubelet", &settings])
-    };
-    let trusting = check("");
-    trusting.wait_fails("kubelet", "HTTP 403: the agent lacks the right get on nodes/healthz");
-    let distrusting = check(",ca=/none");
-    distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
-    cluster.apply(include_str!("objects/kubelet-healthz.yaml"));
-    let granted = Instant::now();
-    // The kubelet remembers for 30 s that the right was missing.
-    let passes = |reply: &ProbeReply| reply.status == 200;
-    trusting.wait_within(DEADLINE, "/health?check=kubelet", "the kubelet's answer", passes);
-    let passed = granted.elapsed();
-    distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
-    for kind in ["clusterrole", "clusterrolebinding"] {
-        cluster.kubectl.must(&["delete", kind, "kubelet-healthz"]);
-    }
-    let what = format!("403 without nodes/healthz; granted, 200 after {passed:.0?}; never without its CA");
-    seen("kubelet's port 10250", what);
-}
-
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
 const DEAD: Duration = Duration::from_secs(15);
 

@@ -1,5 +1,5 @@
-//! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, to its
-//! kubelet, or to an API server.
+//! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, or to an API
+//! server.
 
 use crate::client::{ClientError, connector, found, http_client};
 use crate::credentials::Credentials;
@@ -15,8 +15,6 @@ use kube::Config;
 use kube::client::Body;
 use kube::config::AuthInfo;
 use nodegate_program::last_cause;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use std::error::Error as StdError;
 use std::io;
 use std::net::IpAddr;
@@ -28,7 +26,7 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("nodegate/", env!("C
 
 /// The other end of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Peer<'a> {
+pub enum Peer {
     /// A server without TLS.
     Plain,
     /// A server without TLS at this address of this host. The connection also comes from it, so that no other machine
@@ -38,15 +36,6 @@ pub enum Peer<'a> {
     ApiServer {
         /// True to speak for the agent; else neither a token nor a client certificate is shown.
         as_agent: bool,
-    },
-    /// The kubelet of this host, at one of the host's own addresses. The request speaks for the agent.
-    Kubelet {
-        /// The address. The connection also comes from it.
-        address: IpAddr,
-        /// The name that its certificate must have.
-        name: &'a str,
-        /// Certificates that are trusted beside the cluster's CA, as PEM.
-        trusted: &'a [u8],
     },
 }
 
@@ -85,13 +74,13 @@ pub enum GetError {
 /// The files of the credentials are read again each time. Dropping the future closes the connection.
 pub async fn get(
     url: &Uri,
-    peer: Peer<'_>,
+    peer: Peer,
     header: Option<(HeaderName, HeaderValue)>,
     most: usize,
 ) -> Result<Response<Bytes>, GetError> {
     let mut tcp = connector();
     tcp.set_connect_timeout(None);
-    if let Peer::Own(address) | Peer::Kubelet { address, .. } = peer {
+    if let Peer::Own(address) = peer {
         tcp.set_local_address(Some(address));
     }
     let (config, authorization) = verification(url, peer).await?;
@@ -117,23 +106,15 @@ pub async fn get(
 
 /// Returns how the peer is verified, and the `Authorization` header if the caller has a token. A verified peer has a
 /// certificate of the cluster's CA; an `insecure-skip-tls-verify` of the kubeconfig does not count.
-async fn verification(url: &Uri, peer: Peer<'_>) -> Result<(Config, Option<HeaderValue>), GetError> {
-    let (name, as_agent) = match peer {
-        Peer::Plain | Peer::Own(_) => {
-            let mut config = Config::new(url.clone());
-            config.root_cert = Some(Vec::new());
-            return Ok((config, None));
-        }
-        Peer::ApiServer { as_agent } => (API_SERVER, as_agent),
-        Peer::Kubelet { name, .. } => (name, true),
+async fn verification(url: &Uri, peer: Peer) -> Result<(Config, Option<HeaderValue>), GetError> {
+    let Peer::ApiServer { as_agent } = peer else {
+        let mut config = Config::new(url.clone());
+        config.root_cert = Some(Vec::new());
+        return Ok((config, None));
     };
     let mut config = found()?.config;
     (config.accept_invalid_certs, config.proxy_url) = (false, None);
-    config.tls_server_name = Some(name.to_owned());
-    if let Peer::Kubelet { trusted, .. } = peer {
-        let pem = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
-        config.root_cert.get_or_insert_default().extend(pem.map(|certificate| certificate.to_vec()));
-    }
+    config.tls_server_name = Some(API_SERVER.to_owned());
     // A file without a certificate verifies no server, either.
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
         return Err(GetError::NoAuthority);

@@ -24,8 +24,6 @@ pub trait Check: Send + Sync {
 /// The facts of the Node that a check may use, from the agent's cache.
 #[derive(Clone, Debug, Default)]
 pub struct KnownNode {
-    /// The name of the Node.
-    pub name: String,
     /// The Node's `InternalIP`s; none if they are not known.
     pub internal_ips: Vec<IpAddr>,
     /// The time since the API server was last heard; `None` if it never was.

@@ -1,4 +1,4 @@
-//! Runs calls into the kernel that can't be cancelled, at most one at a time for each check.
+//! Runs calls into the kernel that can't be cancelled, at most one at a time for each purpose.
 
 use nodegate_program::start_thread;
 use nodegate_readiness::Reason;
@@ -8,26 +8,27 @@ use tokio::time::Instant;
 
 type LastCall = (Instant, Weak<()>);
 
-/// Runs blocking calls of one check, each on a thread of its own, never two at once.
+/// Runs blocking calls of one purpose, each on a thread of its own, never two at once.
 ///
 /// A `statvfs` on a dead NFS mount blocks in the kernel, and no timeout ends it. A run that gives up leaves
 /// one stuck thread behind, and every further call is refused at once. Tokio's `spawn_blocking` has no such
 /// limit, and its runtime can't shut down while a call is stuck.
 #[derive(Clone, Debug)]
-pub(crate) struct DedicatedThread {
+pub struct DedicatedThread {
     thread_name: String,
     /// The start of the last call, and the token that it holds until its end, even by a panic.
     last: Arc<Mutex<Option<LastCall>>>,
 }
 
 impl DedicatedThread {
-    /// Creates a thread for the check of this name, which `ps -L` shows.
-    pub(crate) fn new(check: &str) -> Self {
-        Self { thread_name: check.to_owned(), last: Arc::default() }
+    /// Creates a thread of this name, which `ps -L` shows.
+    pub fn new(name: &str) -> Self {
+        Self { thread_name: name.to_owned(), last: Arc::default() }
     }
 
-    /// Runs `call` on a thread of its own. Dropping this future discards the result, but does not end the call.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Runs `call` on a thread of its own. Dropping this future discards the result, but does not end the call. The
+    /// error: the thread could not start, or panicked, or an earlier call hangs.
+    pub async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Reason> {

@@ -24,11 +24,11 @@ mod routes;
 mod runner;
 mod sessions;
 mod settings;
-mod url;
 
 pub use check::{Check, Definition, KnownNode, Run};
 pub use checks::KNOWN;
-pub use checks::custom::OwnCheck;
+pub use checks::endpoint::OwnCheck;
+pub use dedicated_thread::DedicatedThread;
 pub use host_directory::{follow_host_directory, parse_host_directory};
 pub use host_root::HostRoot;
 pub use local_checks::{LocalCheckArgs, LocalChecks};

@@ -2,7 +2,7 @@
 
 use crate::check::{Check, Context};
 use crate::checks::KNOWN;
-use crate::checks::custom::OwnCheck;
+use crate::checks::endpoint::OwnCheck;
 use crate::host_root::HostRoot;
 use crate::settings::{CheckSettings, Timing};
 use nodegate_program::Mistakes;

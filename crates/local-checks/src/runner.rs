@@ -106,18 +106,15 @@ impl Runner {
     }
 
     /// Resolves when each eager check has its first result, with the limit of [`Runner::activate`].
-    pub fn eager_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+    pub async fn eager_ready(&self) {
         let eager = self.cycles.iter().filter(|cycle| cycle.idle.is_none()).map(|cycle| cycle.id);
-        self.activate(&eager.collect::<Vec<_>>())
+        self.activate(&eager.collect::<Vec<_>>()).await;
     }
 
     /// Resolves when the check that decides the verdict now, if there is one, has a valid result, within the
     /// limits of [`Runner::activate`] and of the previous verdict.
-    pub fn needed_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        let ready = self.activate(self.board.needed().as_slice());
-        Box::pin(async move {
-            let _ = timeout_at(Instant::now() + FIRST_RESULT_WITHIN, ready).await;
-        })
+    pub async fn needed_ready(&self) {
+        let _ = timeout(FIRST_RESULT_WITHIN, self.activate(self.board.needed().as_slice())).await;
     }
 
     /// Records the demand for a check. Returns its results and the time limit if there is one to wait for.
@@ -226,8 +223,7 @@ impl Cycle {
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let freshness = self.board.freshness(self.now());
         let internal_ips = self.board.published().state.node.internal_ips().to_vec();
-        let name = self.board.node_name().unwrap_or_default().to_owned();
-        KnownNode { name, internal_ips, heard: freshness.age, stale: freshness.stale }
+        KnownNode { internal_ips, heard: freshness.age, stale: freshness.stale }
     }
 
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.

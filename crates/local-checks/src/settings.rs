@@ -173,7 +173,6 @@ kubelet:timeout=6m => kubelet:timeout=6m: takes a duration from 10ms to 5m, with
 kubelet:fall=0 => kubelet:fall=0: ROW
 kubelet:rise=101 => kubelet:rise=101: ROW
 kubelet:rise=1,rise=2 => kubelet:rise is set twice
-kubelet:url=https://a/ => kubelet:url=https://a/: takes a URL like http://127.0.0.1:10248/healthz, or https:// with an address of this node
 kube_proxy:url=https://a/ => kube_proxy:url=https://a/: takes a plain http:// URL: no TLS is spoken to a check's own node
 kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
 "#;

@@ -70,16 +70,6 @@ fn accounts_and_rights_can_be_managed_elsewhere() {
     assert_eq!(annotated.the("ClusterRoleBinding", "nodegate").at("/subjects/0/name"), "lb");
 }
 
-#[test]
-fn the_kubelets_health_is_a_right_of_its_own() {
-    let rules =
-        |values: &Value| template(values).unwrap().the("ClusterRole", "nodegate").at("/rules").clone();
-    let asked = rules(&json!({"rbac": {"kubeletHealthz": true}}));
-    assert_eq!(asked[1], json!({"apiGroups": [""], "resources": ["nodes/healthz"], "verbs": ["get"]}));
-    assert_eq!(asked[0], rules(&json!({}))[0]);
-    assert_eq!([asked, rules(&json!({}))].map(|rules| rules.as_array().unwrap().len()), [2, 1]);
-}
-
 /// Shows the Roles for watched Services. They are narrower than those of the component, which can't know the
 /// namespaces.
 #[test]

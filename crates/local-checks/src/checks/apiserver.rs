@@ -1,9 +1,8 @@
 //! `apiserver`: the API server of this node is ready, for the balancer in front of the API servers.
 
 use crate::check::{Check, Context, KnownNode, Run};
-use crate::http_get::{MAX_BODY, get_reason, status_reason};
+use crate::http_get::{MAX_BODY, get_reason, host_and_port, status_reason};
 use crate::settings::{DEFAULT_TIMEOUT, Timing};
-use crate::url::host_and_port;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Response, StatusCode, Uri};

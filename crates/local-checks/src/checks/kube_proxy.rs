@@ -1,8 +1,7 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
 use crate::check::{Check, Context, KnownNode, Run};
-use crate::http_get::{LocalPort, MAX_BODY, get_reason, status_reason};
-use crate::url::http_url;
+use crate::http_get::{MAX_BODY, Url, get_reason, status_reason};
 use http::StatusCode;
 use nodegate_kube_follow::GetError;
 use nodegate_program::choice;
@@ -24,7 +23,7 @@ const COMES_WITHIN: Duration = Duration::from_mins(5);
 /// Creates the check.
 pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
     Arc::new(KubeProxy {
-        healthz: LocalPort(context.settings.take("url", http_url), HEALTHZ_PORT),
+        healthz: Url::of(context, HEALTHZ_PORT),
         deployed: context
             .settings
             .take("deployed", choice(&[("auto", false), ("yes", true)]))
@@ -36,7 +35,7 @@ pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
 }
 
 struct KubeProxy {
-    healthz: LocalPort,
+    healthz: Url,
     /// True if kube-proxy is there. Else the agent finds out: Cilium or OVN-Kubernetes may replace it, and a node without
     /// it is not broken.
     deployed: bool,
@@ -54,7 +53,7 @@ impl Check for KubeProxy {
             let began = Instant::now();
             // A server that accepts and never answers does listen: so it stays if the run is given up.
             let was_open = self.was_open.swap(true, Ordering::Relaxed);
-            let reply = self.healthz.get(node, MAX_BODY).await;
+            let reply = self.healthz.get(node, None, MAX_BODY).await;
             let outcome = reply.as_ref().ok().map(|reply| judge(reply.status(), reply.body()));
             let mut since = self.refused_since.lock().unwrap_or_else(PoisonError::into_inner);
             let counts = refusal_counts(&mut since, outcome == Some(None), began, node);

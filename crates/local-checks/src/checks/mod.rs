@@ -2,11 +2,10 @@
 
 mod apiserver;
 pub(crate) mod container_runtime;
-pub(crate) mod custom;
 mod disk_pressure;
+pub(crate) mod endpoint;
 mod filesystem_ro;
 pub(crate) mod kube_proxy;
-mod kubelet;
 pub(crate) mod network;
 
 use crate::check::Definition;
@@ -14,8 +13,8 @@ use crate::settings::Timing;
 
 /// The checks that exist, in the order of lists for people. A new one is a line here.
 pub static KNOWN: &[Definition] = &[
-    Definition { name: "okd_router_1936", timing: Timing::USUAL, new: custom::okd_router_1936 },
-    Definition { name: "kubelet", timing: Timing::USUAL, new: kubelet::new },
+    Definition { name: "okd_router_1936", timing: Timing::USUAL, new: endpoint::okd_router_1936 },
+    Definition { name: "kubelet", timing: Timing::USUAL, new: endpoint::kubelet },
     Definition { name: "apiserver", timing: apiserver::TIMING, new: apiserver::new },
     Definition { name: "kube_proxy", timing: Timing::USUAL, new: kube_proxy::new },
     Definition { name: "container_runtime", timing: Timing::USUAL, new: container_runtime::new },

@@ -1,12 +1,11 @@
-//! The checks that the operator defines, `http:<name>` (a URL answers 2xx) and `tcp:<name>` (an address accepts
-//! connections), and `okd_router_1936`.
+//! The checks of the status of a URL: `okd_router_1936`, `kubelet` and the operator's own `http:<name>`; and
+//! `tcp:<name>`, an address that must accept connections.
 
 use crate::check::{Check, Context, KnownNode, Run};
-use crate::http_get::{get_reason, io_reason, status_reason};
-use crate::url::{host_and_port, http_url};
+use crate::http_get::{Header, Url, get_reason, host_and_port, http_url, io_reason, status_reason};
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Uri};
-use nodegate_kube_follow::{Peer, get, resolve};
+use http::{StatusCode, Uri};
+use nodegate_kube_follow::resolve;
 use nodegate_readiness::{Outcome, Reason};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,11 +18,18 @@ const MAX_NAME: usize = 63;
 /// host's.
 pub(crate) fn okd_router_1936(context: &mut Context<'_>) -> Arc<dyn Check> {
     let usual = || Uri::from_static("http://127.0.0.1:1936/healthz/ready");
-    Arc::new(Target::Http(context.settings.take("url", http_url).unwrap_or_else(usual), None))
+    let url = context.settings.take("url", http_url).unwrap_or_else(usual);
+    Arc::new(Target::Http(Url::Set(url), None, StatusCode::is_success))
 }
 
-/// A request header in an operator's setting: `Host: app.example`. It replaces the usual one of that name.
-type Header = (HeaderName, HeaderValue);
+/// The kubelet's default `healthzPort`. Its `healthzBindAddress` is 127.0.0.1 by default; k3s and RKE2 set `::1` on an
+/// IPv6 node, and others set the node's own address.
+const KUBELET_PORT: u16 = 10248;
+
+/// Creates the check of the kubelet, which answers exactly 200; another 2xx comes from another program on its port.
+pub(crate) fn kubelet(context: &mut Context<'_>) -> Arc<dyn Check> {
+    Arc::new(Target::Http(Url::of(context, KUBELET_PORT), None, |status| *status == StatusCode::OK))
+}
 
 fn header(text: &str) -> Result<Header, &'static str> {
     let parse = || {
@@ -34,21 +40,21 @@ fn header(text: &str) -> Result<Header, &'static str> {
 }
 
 /// A check of a URL or an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Target {
-    /// Passes if the answer is 2xx. The body is not read, so a slow or endless one does no harm.
-    Http(Uri, Option<Header>),
+    /// Passes if the status is as it should be. The body is not read, so a slow or endless one does no harm.
+    Http(Url, Option<Header>, fn(&StatusCode) -> bool),
     /// Passes if a connection to the port of the host opens. It is closed at once, without a byte.
     Tcp(String, u16),
 }
 
 impl Check for Target {
-    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async {
+    fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a> {
+        Box::pin(async move {
             match self {
                 Self::Tcp(host, port) => connect(host, *port).await.err().into(),
-                Self::Http(url, header) => match get(url, Peer::Plain, header.clone(), 0).await {
-                    Ok(reply) if reply.status().is_success() => Outcome::Pass,
+                Self::Http(url, header, is_right) => match url.get(node, header.clone(), 0).await {
+                    Ok(reply) if is_right(&reply.status()) => Outcome::Pass,
                     Ok(reply) => Outcome::Fail(status_reason(reply.status())),
                     Err(error) => Outcome::Fail(get_reason(error)),
                 },
@@ -65,7 +71,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, Reason> {
 }
 
 /// A check that the operator defines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct OwnCheck {
     /// The name in requests, which begins with its kind (`http:nginx`).
     pub(crate) name: String,
@@ -75,7 +81,8 @@ pub struct OwnCheck {
 impl OwnCheck {
     /// Parses `<name>=<url>`, named `http:<name>` in requests. The error says what is accepted.
     pub fn http(text: &str) -> Result<Self, String> {
-        let target = |url: &str| http_url(url).map(|url| Target::Http(url, None));
+        let target =
+            |url: &str| http_url(url).map(|url| Target::Http(Url::Set(url), None, StatusCode::is_success));
         Self::parse("http", text, "<name>=<url>, e.g. nginx=http://127.0.0.1:10254/healthz", target)
     }
 
@@ -111,7 +118,7 @@ impl OwnCheck {
     /// Returns the check with its settings.
     pub(crate) fn check(&self, context: &mut Context<'_>) -> Arc<dyn Check> {
         let mut check = self.target.clone();
-        if let Target::Http(_, of_check) = &mut check {
+        if let Target::Http(_, of_check, _) = &mut check {
             *of_check = context.settings.take("header", header);
         }
         Arc::new(check)
