@@ -25,19 +25,15 @@ fn runtime(what: &'static str) -> Result<Runtime, String> {
     Builder::new_current_thread().enable_all().build().map_err(starting(what))
 }
 
-/// An agent with sound settings, before it runs.
-pub(crate) struct AgentSetup {
-    pub(crate) settings: AgentSettings,
-    pub(crate) ports: PortArgs,
-    pub(crate) traffic_ports: List<u16>,
-    pub(crate) host_signals: Option<PathBuf>,
-    pub(crate) state_file: Option<StateFile>,
-    pub(crate) local_checks: LocalChecks,
-}
-
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
-    let AgentSetup { mut settings, ports, traffic_ports, host_signals, state_file, local_checks } = setup;
+pub(crate) fn run(
+    mut settings: AgentSettings,
+    local_checks: LocalChecks,
+    ports: PortArgs,
+    traffic_ports: List<u16>,
+    host_signals: Option<PathBuf>,
+    state_file: Option<StateFile>,
+) -> Result<(), String> {
     settings.probers.traffic = count(traffic_ports).map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);

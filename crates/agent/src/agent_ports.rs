@@ -1,14 +1,16 @@
 //! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
+use futures::FutureExt;
 use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, address, duration, number, shown};
-use nodegate_server::{App, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
+use nodegate_server::{
+    App, Limits, Listener, Networks, PortSharing, ServeOptions, bind, serve, serve_agent_check,
+};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// The variables with which a container's `nodegate status` finds the agent beside it.
 pub(crate) const LISTEN_PORT: &str = "LISTEN_PORT";
@@ -135,33 +137,22 @@ impl Ports {
 
     /// Serves all ports until `shutdown`.
     pub(crate) async fn serve(self, app: Arc<App>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let (closing, closed) = watch::channel(false);
-        let shutdown = async move {
-            shutdown.await;
-            closing.send_replace(true);
-        };
+        let shutdown = shutdown.shared();
         let Self { http, agent_check, metrics, options, metrics_moved_to } = self;
         let metrics_options = ServeOptions { limits: options.limits, ..ServeOptions::default() };
         tokio::try_join!(
-            nodegate_server::serve(http, app.clone(), options.clone(), metrics_moved_to, shutdown),
+            serve(http, app.clone(), options.clone(), metrics_moved_to, shutdown.clone()),
             async {
                 let Some(agent_check) = agent_check else { return Ok(()) };
-                nodegate_server::serve_agent_check(agent_check, app.clone(), options, until_closed(&closed))
-                    .await
+                serve_agent_check(agent_check, app.clone(), options, shutdown.clone()).await
             },
             async {
                 let Some(metrics) = metrics else { return Ok(()) };
-                nodegate_server::serve(metrics, app.clone(), metrics_options, None, until_closed(&closed))
-                    .await
+                serve(metrics, app.clone(), metrics_options, None, shutdown.clone()).await
             },
         )?;
         Ok(())
     }
-}
-
-async fn until_closed(closed: &watch::Receiver<bool>) {
-    // The sender is dropped only after HTTP has ended.
-    let _ = closed.clone().wait_for(|closed| *closed).await;
 }
 
 #[cfg(test)]

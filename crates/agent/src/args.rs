@@ -1,14 +1,13 @@
 //! The command line of the program: the agent's settings, which each module declares for itself, and the
 //! commands that query an agent.
 
-use crate::agent::{self, AgentSetup};
+use crate::agent;
 use crate::agent_ports::PortArgs;
 use crate::assembly::AgentSettings;
 use crate::checks::CheckArgs;
 use crate::handover::StateFile;
 use crate::rule_settings::PolicyArgs;
 use crate::status_command::StatusArgs;
-use crate::target::AgentAddress;
 use crate::traffic::traffic_ports;
 use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
@@ -116,24 +115,24 @@ impl Program for Args {
     fn setup(self, mistakes: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
         match self.command {
             Some(Command::Status(args)) => {
-                let target = AgentAddress::from_args(args.addr.as_deref(), mistakes);
+                let target = args.agent.target(mistakes);
                 Box::new(move || args.run(&target))
             }
             Some(Command::Wait(args)) => {
                 args.check(mistakes);
-                let target = AgentAddress::from_args(args.addr.as_deref(), mistakes);
+                let target = args.agent.target(mistakes);
                 Box::new(move || args.run(&target))
             }
             None => {
-                let setup = self.agent(mistakes);
-                Box::new(|| agent::run(setup).map_or_else(failed, |()| ExitCode::SUCCESS))
+                let run = self.agent(mistakes);
+                Box::new(|| run().map_or_else(failed, |()| ExitCode::SUCCESS))
             }
         }
     }
 }
 
 impl Args {
-    fn agent(self, mistakes: &mut Mistakes) -> AgentSetup {
+    fn agent(self, mistakes: &mut Mistakes) -> impl FnOnce() -> Result<(), String> + use<> {
         self.ports.check(mistakes);
         let local_checks = self.local_checks.local_checks(mistakes);
         let services = self.services.services(mistakes);
@@ -147,21 +146,11 @@ impl Args {
                 Box::pin(async move { routes.lead_to_pod(address).await })
             })),
         };
-        AgentSetup {
-            settings: AgentSettings {
-                // `None` is not an error here: the agent starts, and every answer reports it.
-                node_name: self.node_name,
-                policy: self.policy.policy(),
-                catalog,
-                default_checks,
-                probers: self.probers.settings(),
-                pods,
-            },
-            ports: self.ports,
-            traffic_ports: self.traffic_port,
-            host_signals: self.host_signals,
-            state_file: self.state_dir.as_deref().map(StateFile::in_directory),
-            local_checks,
-        }
+        // Without a name the agent starts, and every answer reports it.
+        let (node_name, policy, probers) = (self.node_name, self.policy.policy(), self.probers.settings());
+        let settings = AgentSettings { node_name, policy, catalog, default_checks, probers, pods };
+        let state_file = self.state_dir.as_deref().map(StateFile::in_directory);
+        let (ports, traffic_ports, host_signals) = (self.ports, self.traffic_port, self.host_signals);
+        move || agent::run(settings, local_checks, ports, traffic_ports, host_signals, state_file)
     }
 }

@@ -7,7 +7,6 @@ mod agent_ports;
 mod args;
 mod assembly;
 mod checks;
-mod fetch;
 mod handover;
 mod own_port;
 mod rule_settings;

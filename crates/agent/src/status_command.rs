@@ -1,7 +1,6 @@
 //! `nodegate status`: queries a running agent, shows its status, and returns the verdict as exit code. `args` calls it.
 
-use crate::fetch;
-use crate::target::AgentAddress;
+use crate::target::{AddrArg, AgentAddress};
 use clap::ArgAction;
 use nodegate_agent_api::STATUS_PATH;
 use nodegate_agent_client::{
@@ -27,10 +26,8 @@ const LIST: &AsciiSet =
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = include_str!("help/status.txt"))]
 pub(crate) struct StatusArgs {
-    /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
-    /// port: that of the agent on this machine
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) addr: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: AddrArg,
 
     /// Output format: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
     #[arg(short = 'o', long = "output", value_name = "text|json", default_value = "text", action = ArgAction::Set)]
@@ -57,7 +54,6 @@ struct Shown {
 impl StatusArgs {
     /// Queries the agent, prints its status, and returns the exit code.
     pub(crate) fn run(self, target: &AgentAddress) -> ExitCode {
-        let is_asked = self.addr.is_some();
         match self.ask(target) {
             Ok(shown) => {
                 // Ignores a closed stdout; the exit code still has the result.
@@ -65,7 +61,7 @@ impl StatusArgs {
                 ExitCode::from(exit_code(shown.verdict))
             }
             Err(error) => {
-                eprintln!("nodegate: {}", target.failed(is_asked, error));
+                eprintln!("nodegate: {}", target.failed(error));
                 ExitCode::from(UNKNOWN)
             }
         }
@@ -77,7 +73,7 @@ impl StatusArgs {
             || STATUS_PATH.to_owned(),
             |list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
         );
-        let reply = fetch::get(target, &path, self.timeout).map_err(|error| error.to_string())?;
+        let reply = target.get(&path, self.timeout).map_err(|error| error.to_string())?;
         let shown = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
         Ok(if self.is_json { Shown { text: reply.body.into(), ..shown } } else { shown })
     }

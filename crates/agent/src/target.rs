@@ -1,30 +1,48 @@
-//! The address of the agent that `nodegate status`, `nodegate wait` and the handover query.
+//! The agent that `nodegate status`, `nodegate wait` and the handover query: its address, and one GET to it.
 
 use crate::agent_ports::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
+use nodegate_agent_client::{AgentReply, AskError, get};
+use nodegate_local_checks::resolve;
 use nodegate_program::{HTTP_PORT, Mistakes};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, timeout_at};
 
 const TAKES: &str =
     "takes HOST, HOST:PORT or http://HOST:PORT, e.g. 10.0.0.11, [fd00::7]:25001 or worker-1:25001";
+
+/// The flag that names the agent to query.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AddrArg {
+    /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
+    /// port: that of the agent on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<String>,
+}
+
+impl AddrArg {
+    /// Returns the address by this flag and the environment of this process, and adds a mistake to `wrong`.
+    pub(crate) fn target(&self, wrong: &mut Mistakes) -> AgentAddress {
+        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        AgentAddress::resolve(self.addr.as_deref(), env).unwrap_or_else(|line| {
+            wrong.line(line);
+            AgentAddress::default()
+        })
+    }
+}
 
 /// A host, by name or address, and a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// True if `--addr` gave it.
+    pub(crate) is_given: bool,
 }
 
 impl AgentAddress {
-    /// Returns the address by the environment of this process, and adds a mistake to `wrong`.
-    pub(crate) fn from_args(addr: Option<&str>, wrong: &mut Mistakes) -> Self {
-        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self::resolve(addr, env).unwrap_or_else(|line| {
-            wrong.line(line);
-            Self::default()
-        })
-    }
-
     /// Returns the given address, or else the address of the agent on this machine by the settings in the
     /// environment. The error is a line for the user.
     pub(crate) fn resolve(addr: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
@@ -44,12 +62,27 @@ impl AgentAddress {
                 format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port")
             })?,
         };
-        Ok(Self { host, port })
+        Ok(Self { host, port, is_given: addr.is_some() })
     }
 
-    /// Returns the error of a query for the user, who gave the address with `--addr` if `is_asked`.
-    pub(crate) fn failed(&self, is_asked: bool, error: impl fmt::Display) -> String {
-        let (flag, hint) = if is_asked {
+    /// Gets a path, bounded in time from the name lookup to the last byte. Must not be called on a thread that already
+    /// runs a runtime.
+    pub(crate) fn get(&self, path: &str, timeout: Duration) -> Result<AgentReply, AskError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| AskError::Lookup(error.to_string()))?;
+        runtime.block_on(async {
+            let deadline = Instant::now() + timeout;
+            let late = |_| AskError::Late(timeout);
+            let found = timeout_at(deadline, resolve(&self.host)).await.map_err(late)?;
+            let found = found.map_err(AskError::Lookup)?;
+            let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, self.port)).collect();
+            timeout_at(deadline, get(&addresses, path)).await.map_err(late)?
+        })
+    }
+
+    /// Returns the error of a query for the user.
+    pub(crate) fn failed(&self, error: impl fmt::Display) -> String {
+        let (flag, hint) = if self.is_given {
             ("--addr ", "")
         } else {
             ("", " (from the environment, or the default; set LISTEN_PORT, or give --addr)")
@@ -88,7 +121,7 @@ pub(crate) fn loopback_for(ip: IpAddr) -> IpAddr {
 
 impl fmt::Display for AgentAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
+        let Self { host, port, .. } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
@@ -96,6 +129,25 @@ impl fmt::Display for AgentAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_testbed::stub::{StubServer, hang};
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::thread;
+
+    #[test]
+    fn a_query_ends_with_its_deadline_whatever_the_server_does() {
+        let drip = |stream: &mut TcpStream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(b"H").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        for server in [StubServer::start(drip), StubServer::start(hang)] {
+            let target = AgentAddress::resolve(Some(&server.address().to_string()), |_| None).unwrap();
+            let error = target.get("/", Duration::from_millis(300)).unwrap_err();
+            assert_eq!(error.to_string(), "no whole answer within 300ms");
+        }
+    }
 
     fn resolve(asked: Option<&str>, env: &[(&str, &str)]) -> Result<String, String> {
         let lookup =

@@ -1,7 +1,6 @@
 //! `nodegate wait`: queries a running agent until all balancers have acknowledged.
 
-use crate::fetch;
-use crate::target::AgentAddress;
+use crate::target::{AddrArg, AgentAddress};
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{
     AgentReply, Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse_wait,
@@ -38,10 +37,8 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service: Option<ServiceName>,
 
-    /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
-    /// port: that of the agent on this machine
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) addr: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: AddrArg,
 
     /// Name of the Node whose agent must answer; the answer of another Node's agent is an error. Without it,
     /// any agent will do
@@ -75,21 +72,20 @@ impl WaitArgs {
 
     /// The error says why the goal can't be known.
     fn wait(self, target: &AgentAddress) -> Result<WaitEnd, String> {
-        let is_asked = self.addr.is_some();
         let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
         let service = self.service.as_ref().map(ToString::to_string);
         let mut waiting = Waiting::new(self.wait.goal, self.wait.timeout);
         let path = waiting.path(service.as_deref());
         let began = nodegate_clock::now();
         loop {
-            let reply = fetch::get(target, &path, ANSWER_WITHIN);
+            let reply = target.get(&path, ANSWER_WITHIN);
             if let Ok(AgentReply { status: 400 | 404 | 500, body }) = &reply {
                 // Asking again does not help.
                 let refusal = sanitize_short(String::from_utf8_lossy(body).trim(), MAX_REFUSAL);
-                return Err(target.failed(is_asked, refusal));
+                return Err(target.failed(refusal));
             }
             let reply = reply.and_then(|reply| parse_wait(&reply));
-            let mut reply = reply.map_err(|error| target.failed(is_asked, error));
+            let mut reply = reply.map_err(|error| target.failed(error));
             if let (Ok(answer), Some(node)) = (&reply, &node)
                 && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())
             {

@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,8 +22,6 @@ const MAX_LOCK_BYTES: u64 = 20;
 /// The interval of looks at a directory without changes: no event tells that a mounted one was deleted, or that one
 /// has come.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The time limit for the first look at the directory, for which the ports wait.
-const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Parses the setting of the directory.
 pub fn parse_host_directory(value: &str) -> Result<PathBuf, &'static str> {
@@ -33,26 +30,13 @@ pub fn parse_host_directory(value: &str) -> Result<PathBuf, &'static str> {
     if fits { Ok(path) } else { Err("takes the absolute path of a directory") }
 }
 
-/// Calls `report` with the signals in the directory, and again after each change, on a thread of its own. Returns after the
-/// first call, or after a second without one.
+/// Calls `report` with the signals in the directory, and again after each change, on a thread of its own.
 pub fn follow_host_directory(
     directory: PathBuf,
     report: impl Fn(HostSignals) + Send + 'static,
 ) -> io::Result<()> {
-    // Not a channel: the standard library's would add 5 kB to the agent.
-    let first_look = Arc::new((Mutex::new(false), Condvar::new()));
-    let looked = first_look.clone();
-    let report = move |signals| {
-        report(signals);
-        *looked.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        looked.1.notify_all();
-    };
-    start_thread("host-signals", Box::new(move || follow(&directory, report)))?;
-    // A directory that can't be read in time has no signal.
-    let (is_over, over) = &*first_look;
-    let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-    drop(over.wait_timeout_while(is_over, FIRST_WITHIN, |is_over| !*is_over));
-    Ok(())
+    report(read(&directory));
+    start_thread("host-signals", Box::new(move || follow(&directory, report)))
 }
 
 fn follow(directory: &Path, report: impl Fn(HostSignals)) {

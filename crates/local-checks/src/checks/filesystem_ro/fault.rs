@@ -65,9 +65,7 @@ pub(super) fn shown_by_counters(host: &HostRoot, mount: &Mount<'_>) -> Option<Fi
         return None;
     }
     // The link has the kernel's own name of the device, such as dm-0 for /dev/mapper/vg-var in the table.
-    let (major, minor) = mount.device;
-    let link = host.join(format!("/sys/dev/block/{major}:{minor}"));
-    let link = fs::read_link(link).ok()?;
+    let link = fs::read_link(host.join(Path::new("/sys/dev/block").join(mount.device))).ok()?;
     let name = Path::new(link.file_name()?);
     let of_device = |file: &str| read(&Path::new("/sys/fs/ext4").join(name).join(file));
     let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -6,7 +6,7 @@ use self::fault::{FilesystemFault, IO, shown_by, shown_by_counters};
 use crate::check::{Check, Context, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
-use crate::mounts::{Device, Mount, MountTable};
+use crate::mounts::{Mount, MountTable};
 use crate::settings::paths;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
@@ -69,7 +69,7 @@ struct Watch {
     usual: bool,
     /// For each mount: true if it took writes when it was first seen. If it no longer does, it was made
     /// read-only.
-    writable: Mutex<HashMap<(u32, Device), bool>>,
+    writable: Mutex<HashMap<(u32, String), bool>>,
     /// Logs once that the host has no disk.
     no_disk: Once,
 }
@@ -100,12 +100,13 @@ impl Watch {
     fn faults(&self, table: &MountTable, mounts: &[Mount<'_>]) -> Vec<Reason> {
         let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
         // A filesystem that is no longer watched, because another one was mounted over it, is dropped.
-        writable
-            .retain(|(id, device), _| mounts.iter().any(|mount| (mount.id, mount.device) == (*id, *device)));
+        writable.retain(|(id, device), _| {
+            mounts.iter().any(|mount| (mount.id, mount.device) == (*id, device.as_str()))
+        });
         let mut faults = Vec::new();
         for mount in mounts {
             let writes = !mount.is_filesystem_read_only();
-            let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
+            let was_writable = *writable.entry((mount.id, mount.device.to_owned())).or_insert(writes);
             let fault = shown_by(mount, table, was_writable)
                 .or_else(|| self.io_fault(&mount.point))
                 .or_else(|| shown_by_counters(&self.host, mount));

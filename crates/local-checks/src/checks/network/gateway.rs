@@ -4,6 +4,7 @@
 // request it (ARP, NDP), and its neighbour table shows whether an answer came. Neither needs a privilege. All
 // calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
+use crate::dedicated_thread::DedicatedThread;
 use crate::netlink::{Netlink, RTM_GETLINK};
 use crate::routes::{NextHop, default_hops};
 use netlink_packet_core::{NLM_F_DUMP, Parseable};
@@ -31,6 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Routers {
     pub(super) of: AddressFamily,
     pub(super) had_route: AtomicBool,
+    /// Asks the kernel, which may block forever.
+    pub(super) thread: DedicatedThread,
 }
 
 impl fmt::Display for Routers {

@@ -28,8 +28,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
     let settings = &mut context.settings;
     let routers = |of| {
-        let routers = Routers { of, had_route: AtomicBool::default() };
-        (Arc::new(routers), DedicatedThread::new("network_links"))
+        let thread = DedicatedThread::new("network_links");
+        Arc::new(Routers { of, had_route: AtomicBool::default(), thread })
     };
     Arc::new(Network {
         host: context.host.clone(),
@@ -52,8 +52,8 @@ struct Network {
     gateways: bool,
     time_limit: Duration,
     file: DedicatedThread,
-    /// The routers of IPv4 and of IPv6, each with the thread that asks the kernel, which may block forever.
-    routers: [(Arc<Routers>, DedicatedThread); 2],
+    /// The routers of IPv4 and of IPv6.
+    routers: [Arc<Routers>; 2],
     /// The nameservers in the last warning, so that each warning is logged once.
     complaint: Mutex<Vec<Nameserver>>,
 }
@@ -126,9 +126,9 @@ impl Network {
         }
         let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
         let asked = self.routers.iter().zip(counts).filter(|(_, counts)| *counts);
-        let asked = asked.map(|((routers, thread), _)| async move {
+        let asked = asked.map(|(routers, _)| async move {
             let ask = Arc::clone(routers);
-            let asked = thread.run(move || ask.ask(until)).await;
+            let asked = routers.thread.run(move || ask.ask(until)).await;
             asked.unwrap_or_else(|why| Err(format!("{routers} links: {why}")))
         });
         let replies = join_all(asked).await;
