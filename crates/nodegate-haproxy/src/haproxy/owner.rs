@@ -10,8 +10,9 @@ use crate::haproxy::template::{leave_out, read};
 use crate::plan::applied::Applied;
 use crate::plan::desired::Desired;
 use crate::plan::observed::Facts;
+use crate::plan::planner::Wanted;
 use crate::plan::policy::{DEFAULT_TIMEOUTS, Timeouts, timeouts};
-use crate::plan::render::{EMPTY_STATES, MARKER, has_template, hash_of, render, states_file};
+use crate::plan::render::{EMPTY_STATES, MARKER, STATES, has_template, hash_of, render};
 use crate::plan::template::{Template, sockets};
 use nodegate_program::duration;
 use std::ops::RangeInclusive;
@@ -72,13 +73,6 @@ impl Tools {
         }
         check(&self.haproxy, self.config.prepare(file)?.path()).await
     }
-}
-
-/// A complete desired configuration, and the facts that it was made of.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
-    pub(crate) facts: Facts,
-    pub(crate) plan: Desired,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +191,7 @@ impl Owner {
 
     /// Leaves no states: a HAProxy that starts again begins with its checks. It warns of a file that is missing.
     fn clear_states(&self) -> Result<(), Failure> {
-        let file = ConfigFile::new(states_file(&self.tools.config.path));
+        let file = self.tools.config.beside(STATES);
         let is_empty = file.read()?.is_some_and(|bytes| bytes == EMPTY_STATES.as_bytes());
         if is_empty { Ok(()) } else { file.replace(EMPTY_STATES.as_bytes()) }
     }
@@ -269,7 +263,7 @@ impl Owner {
             Some(applied) => &applied.file,
             None => &disk,
         };
-        let mut plan = wanted.plan.clone();
+        let mut plan = Desired::clone(&wanted.plan);
         let left_out = leave_out(&mut plan, &template, &sockets(loaded));
         let (file, hash) = render(&template, &plan, &self.tools.timeouts, &self.tools.config.path);
         let mut next = Applied { template, plan, left_out, file, hash, worker: worker.unwrap_or_default() };
@@ -354,7 +348,7 @@ impl Owner {
         self.judge(next, &before).await?;
         let Tools { config, master, .. } = &self.tools;
         let states = States::read(master, &next.plan).await?;
-        let (last, states_file) = (self.last_good(), ConfigFile::new(states_file(&config.path)));
+        let (last, states_file) = (self.last_good(), config.beside(STATES));
         if !before.is_empty() {
             last.replace(&before)?;
         }

@@ -151,6 +151,12 @@ pub(crate) fn overlap(one: IpAddr, two: IpAddr) -> bool {
 }
 
 impl Listen {
+    /// Returns true if one of the sockets prevents one of the others.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let meets = |one: &IpAddr| other.addresses.iter().any(|two| overlap(*one, *two));
+        self.port == other.port && self.addresses.iter().any(meets)
+    }
+
     /// Returns the sockets as HAProxy's `bind` takes them.
     pub(crate) fn binds(&self) -> impl Iterator<Item = String> {
         let (port, is_one) = (self.port, self.addresses.len() == 1);

@@ -2,7 +2,7 @@
 
 use crate::plan::desired::{
     AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, INTENDED, KUBE_PROXY_PATH, Listen,
-    PlannedNode, Problem, Refusal, Servers, overlap,
+    PlannedNode, Problem, Refusal, Servers,
 };
 use crate::plan::limits::{keep_cordoned, keep_vanished};
 use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 const MAX_FRONTENDS: usize = 10_000;
 const MAX_NODES: usize = 20_000;
 const MAX_PROBLEMS: usize = 10_000;
+/// The longest name in a problem: that of a Service, with its namespace.
+const MAX_ABOUT: usize = 317;
 /// The maximum number of Services whose health the agents may be asked for; an agent watches no more.
 const MAX_AGENT_SERVICES: usize = 16;
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
@@ -29,20 +31,26 @@ const LABELLED_COMMENT: &str = "Checks the nodes with the exclusion label, as if
 const NO_HEALTH_PORT: &str = "externalTrafficPolicy is Local, and there is no healthCheckNodePort (type NodePort has none): \
     set nodegate.io/haproxy-local-check: agent, and --watch-service of the agents";
 
+/// A complete desired configuration, and the facts that it was made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) facts: Facts,
+    pub(crate) plan: Arc<Desired>,
+}
+
 /// Makes a plan of what the watches report, within the limits of what may change at once. `applied` has the facts of
-/// what HAProxy runs, `cordons` those that take their nodes out. Also returns the facts that the plan was made of. A
-/// Service for which `deleted` is true is no loss.
+/// what HAProxy runs, `cordons` those that take their nodes out. A Service for which `deleted` is true is no loss.
 pub(crate) fn plan_after(
     (applied, cordons): (&Facts, &[String]),
     observed: &Facts,
     deleted: impl Fn(&ServiceKey) -> bool,
     policy: &PlanPolicy,
-) -> (Facts, Desired) {
+) -> Wanted {
     let (mut facts, held) = keep_vanished(applied, observed, deleted, policy);
     let kept = keep_cordoned(&mut facts, cordons, policy.max_drained);
     let mut plan = make_plan(&facts, policy);
     plan.problems.extend(held.into_iter().chain(kept));
-    (facts, plan)
+    Wanted { facts, plan: plan.into() }
 }
 
 pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
@@ -50,7 +58,6 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         facts,
         policy,
         desired: Desired { check: policy.check.clone(), ..Desired::default() },
-        taken: BTreeMap::new(),
         pools: BTreeMap::new(),
         asked_of_agents: 0,
     };
@@ -64,7 +71,7 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
         if let Err(refusal) = planner.plan_service(service) {
-            planner.refuse(service, refusal);
+            planner.add(&service.key(), refusal, true);
         }
     }
     planner.plan_check_backends();
@@ -75,8 +82,6 @@ struct Planner<'a> {
     facts: &'a Facts,
     policy: &'a PlanPolicy,
     desired: Desired,
-    /// The ports that are taken, with the addresses and the owner of each.
-    taken: BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>,
     pools: BTreeMap<String, Servers>,
     asked_of_agents: usize,
 }
@@ -89,13 +94,13 @@ impl Planner<'_> {
         let mut owners = BTreeMap::new();
         for node in by_state.into_iter().take(MAX_NODES) {
             let Some(address) = node.address(self.policy.networks(), &[]) else {
-                self.problem("node-address", &node.name, "has no usable address");
+                self.add(&node.name, ("node-address", "has no usable address".to_owned()), false);
                 continue;
             };
             let owner = *owners.entry(address).or_insert(&node.name);
             if *owner != node.name {
                 let text = format!("has the address of {owner}, {address}, so both count as one node");
-                self.problem("same-address", &node.name, text);
+                self.add(&node.name, ("same-address", text), false);
                 continue;
             }
             let (name, out, is_out_by_label) = (node.name.clone(), node.out.clone(), node.is_out_by_label);
@@ -150,9 +155,9 @@ impl Planner<'_> {
     fn plan_forward(&mut self, forward: &Forward) {
         let listen = Listen { port: forward.port, addresses: self.policy.default_addresses() };
         let about = format!("forward {}", forward.name);
-        if let Err(owner) = self.take(&listen, &about) {
+        if let Some(owner) = self.owner_of(&listen) {
             let text = format!("wants port {}, which {owner} has", listen.port);
-            return self.problem("conflict", &about, text);
+            return self.add(&about, ("conflict", text), false);
         }
         let health = match (forward.checks.as_slice(), self.policy.check.kind) {
             ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
@@ -164,7 +169,7 @@ impl Planner<'_> {
 
     fn plan_service(&mut self, service: &ObservedService) -> Result<(), Refusal> {
         if !is_object_name(&service.namespace) || !is_object_name(&service.name) {
-            self.problem("name", "", "a Service has a name that no Service can have");
+            self.add("", ("name", "a Service has a name that no Service can have".to_owned()), false);
             return Ok(());
         }
         ensure_selected(service, self.policy)?;
@@ -173,16 +178,16 @@ impl Planner<'_> {
         let (sources, unread) = sources(service);
         if unread > 0 {
             let text = format!("{unread} of its source ranges can't be read: they allow no client");
-            self.problem("source-ranges", &key, text);
+            self.add(&key, ("source-ranges", text), false);
         }
         if self.servers(&Pool::of(service)).own.is_empty() && !self.facts.nodes.is_empty() {
-            self.problem("no-nodes", &key, "no node has an address in its IP families");
+            self.add(&key, ("no-nodes", "no node has an address in its IP families".to_owned()), false);
         }
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
             if let Err(refusal) = self.plan_port(service, port, health.clone(), sources.clone()) {
-                self.refuse(service, refusal);
+                self.add(&key, refusal, true);
             }
         }
         Ok(())
@@ -215,31 +220,23 @@ impl Planner<'_> {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
             return Err(("too-many", text));
         }
-        let refused = |owner| {
+        if let Some(owner) = self.owner_of(&listen) {
             let text = match service.created {
                 DELETING => format!("is being deleted, so {owner} has its port {port}"),
                 _ => format!("wants port {port}, which {owner} has had for longer"),
             };
-            ("conflict", text)
-        };
-        self.take(&listen, &service.key()).map_err(refused)?;
+            return Err(("conflict", text));
+        }
         let name = format!("nodegate_{namespace}_{}_{port}", service.name);
         let backend = (name, facts.node_port, health, service.sticky);
         self.publish(service.key(), listen, sources, backend, &Pool::of(service));
         Ok(())
     }
 
-    /// Gives an owner the sockets that it asks for. The error names the owner of one of them.
-    fn take(&mut self, listen: &Listen, owner: &str) -> Result<(), String> {
-        let meets = |theirs: &[IpAddr]| {
-            listen.addresses.iter().any(|one| theirs.iter().any(|two| overlap(*one, *two)))
-        };
-        let owners = self.taken.entry(listen.port).or_default();
-        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
-            return Err(owner.clone());
-        }
-        owners.push((listen.addresses.clone(), owner.to_owned()));
-        Ok(())
+    /// Returns who has one of these sockets already.
+    fn owner_of(&self, listen: &Listen) -> Option<&str> {
+        let other = self.desired.frontends.values().find(|other| other.listen.meets(listen))?;
+        Some(&other.about)
     }
 
     fn publish(
@@ -278,23 +275,16 @@ impl Planner<'_> {
             return Err(("local-check", why.to_owned()));
         }
         if asks {
-            self.problem("local-check", &service.key(), format!("{beyond}; kube-proxy is asked"));
+            self.add(&service.key(), ("local-check", format!("{beyond}; kube-proxy is asked")), false);
         }
         Ok(Health::Own(Check { port: service.health_port, path: Some(KUBE_PROXY_PATH.to_owned()) }))
     }
 
-    fn refuse(&mut self, service: &ObservedService, (kind, text): Refusal) {
-        self.add(Problem { about: service.key(), kind, text, unpublished: true });
-    }
-
-    fn problem(&mut self, kind: &'static str, about: &str, text: impl Into<String>) {
-        let about = about.chars().take(253).collect();
-        self.add(Problem { about, kind, text: text.into(), unpublished: false });
-    }
-
-    fn add(&mut self, problem: Problem) {
+    /// Adds a problem; `unpublished` if the Service, or one of its ports, is not published.
+    fn add(&mut self, about: &str, (kind, text): Refusal, unpublished: bool) {
+        let about = about.chars().take(MAX_ABOUT).collect();
         if self.desired.problems.len() < MAX_PROBLEMS {
-            self.desired.problems.insert(problem);
+            self.desired.problems.insert(Problem { about, kind, text, unpublished });
         }
     }
 }

@@ -30,12 +30,9 @@ pub(crate) const EMPTY_STATES: &str = "1\n# be_id be_name srv_id srv_name srv_ad
 srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
 bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord\n";
 
-/// Returns the path of the states of servers. It has some during a reload, which takes them over, and is empty otherwise.
-pub(crate) fn states_file(config: &Path) -> std::path::PathBuf {
-    let mut name = config.as_os_str().to_owned();
-    name.push(".states");
-    name.into()
-}
+/// The ending of the file with the states of servers, beside the configuration. It has some during a reload, which takes
+/// them over, and is empty otherwise.
+pub(crate) const STATES: &str = "states";
 
 /// Returns the bytes of the file that has this template and this plan, and the hash in the name of its last backend.
 pub(crate) fn render(
@@ -111,7 +108,7 @@ fn write_sections(
             write_frontend(text, frontend, backend, logs)?;
         }
     }
-    let states = states_file(config);
+    let states = format!("{}.{STATES}", config.display());
     for (index, backend) in desired.backends.values().enumerate() {
         write_backend(text, backend, &desired.check, (index, &states))?;
     }
@@ -170,7 +167,7 @@ fn write_backend(
     text: &mut String,
     backend: &Backend,
     policy: &CheckPolicy,
-    (index, states): (usize, &Path),
+    (index, states): (usize, &str),
 ) -> std::fmt::Result {
     let comment = if backend.comment.is_empty() { String::new() } else { format!("# {}\n", backend.comment) };
     write!(text, "\n{comment}")?;
@@ -188,7 +185,7 @@ fn write_backend(
     }
     if backend.own_check().is_some() {
         writeln!(text, "  id {}\n  load-server-state-from-file local", names::id(index))?;
-        writeln!(text, "  server-state-file-name {}", states.display())?;
+        writeln!(text, "  server-state-file-name {states}")?;
     } else {
         writeln!(text, "  load-server-state-from-file none")?;
     }

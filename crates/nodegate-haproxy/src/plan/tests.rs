@@ -36,10 +36,7 @@ fn value() -> impl Strategy<Value = String> {
 fn node() -> impl Strategy<Value = ObservedNode> {
     let state = select(Verdict::ALL.to_vec());
     let kind = select(vec!["InternalIP", "ExternalIP", "Other"]).prop_map(str::to_owned);
-    let address = any::<(bool, u32, u128)>().prop_map(|(v4, low, high)| -> IpAddr {
-        if v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(high.to_be_bytes()) }
-    });
-    let addresses = vec((kind, address), 0..4);
+    let addresses = vec((kind, any::<IpAddr>()), 0..4);
     (word(), state, option::of(value()), addresses).prop_map(|(name, state, chosen, addresses)| {
         ObservedNode { name, out: out_by(state), chosen, addresses, ..ObservedNode::default() }
     })

@@ -2,12 +2,12 @@
 
 use crate::failure::{Failure, Lasting};
 use crate::haproxy::master::REFUSED;
-use crate::haproxy::owner::{Outcome, Owner, Wanted};
+use crate::haproxy::owner::{Outcome, Owner};
 use crate::haproxy::states::checked;
 use crate::plan::applied::Checked;
 use crate::plan::desired::{INTENDED, Problem};
 use crate::plan::observed::ServiceKey;
-use crate::plan::planner::plan_after;
+use crate::plan::planner::{Wanted, plan_after};
 use crate::run::shared::Shared;
 use crate::watch::Observed;
 use nodegate_kube_follow::Backoff;
@@ -128,19 +128,17 @@ impl Applying {
         // Weights are set before the whole plan is applied.
         let cordons = self.wanted.as_ref().map_or(&applied.cordons, |wanted| &wanted.facts.cordons);
         let deleted = |key: &ServiceKey| now.deleted.contains(key);
-        let (facts, plan) = plan_after((applied, cordons), &facts, deleted, &self.shared.setup.policy);
-        if self.wanted.as_ref().is_some_and(|wanted| wanted.plan == plan) {
-            // Facts may have changed on which no plan depends yet.
-            self.wanted = Some(Wanted { facts, plan });
+        let wanted = plan_after((applied, cordons), &facts, deleted, &self.shared.setup.policy);
+        let is_same = self.wanted.as_ref().is_some_and(|before| before.plan == wanted.plan);
+        // Facts may have changed on which no plan depends yet.
+        let wanted = self.wanted.insert(wanted);
+        if is_same {
             return;
         }
-        let wanted = Wanted { facts, plan };
-        let desired = Arc::new(wanted.plan.clone());
-        self.shared.known.send_modify(|known| known.desired = Some(desired));
-        if let Err(failure) = self.owner.set_weights(&wanted).await {
+        self.shared.known.send_modify(|known| known.desired = Some(wanted.plan.clone()));
+        if let Err(failure) = self.owner.set_weights(wanted).await {
             tracing::debug!(%failure, "weights wait for the whole configuration");
         }
-        self.wanted = Some(wanted);
         self.is_due = true;
         // The change may be what an operator does about the failure.
         self.not_before = self.not_before.min(Instant::now() + self.shared.setup.tools.reload_interval);

@@ -12,6 +12,7 @@ use crate::run::args::Args;
 use crate::watch;
 use nodegate_program::sanitize;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::channel;
 
@@ -29,7 +30,8 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
     let tools = &setup.tools;
     let applied = Saved::load(&tools.config.path).facts;
-    let mut desired = plan_after((&applied, &applied.cordons), &facts, |_| false, &setup.policy).1;
+    let wanted = plan_after((&applied, &applied.cordons), &facts, |_| false, &setup.policy);
+    let mut desired = Arc::unwrap_or_clone(wanted.plan);
     let template = template::read(tools.template.as_deref())?;
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, &sockets(&disk));
