@@ -2,7 +2,7 @@
 //! plane has lost, although it may be alive (`--on-unknown=local`), and a `Ready=False` that has not lasted for
 //! `--not-ready-after` yet. `state` applies both.
 
-use crate::facts::{ConditionStatus, Node, NodeFacts};
+use crate::facts::{ConditionStatus, Node};
 use crate::moment::{Moment, millis};
 use crate::rules::{OnUnknown, Policy};
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,12 @@ impl ReadyHistory {
             let holds_until = self.unconfirmed.map_or(first_result_by, |known| known.holds_until);
             Unconfirmed { holds_until, leaves_at }
         });
-        let first_not_ready = || NotReady::following(before.facts()?, facts, policy, now);
+        // It waits only if the same Node was Ready before.
+        let first_not_ready = || {
+            let (before, needs) = (before.facts()?, policy.not_ready_after);
+            let was_ready = before.condition("Ready")?.status == ConditionStatus::True;
+            (was_ready && before.uid == facts.uid).then(|| NotReady { counts_at: now.plus(needs), needs })
+        };
         let is_not_ready = status == Some(ConditionStatus::False);
         Self {
             was_ready: if is_silent {
@@ -106,18 +111,6 @@ pub struct PendingNotReady {
 }
 
 impl NotReady {
-    /// Returns the `Ready=False` of `facts`, if the same Node was Ready `before`.
-    pub(crate) fn following(
-        before: &NodeFacts,
-        facts: &NodeFacts,
-        policy: &Policy,
-        now: Moment,
-    ) -> Option<Self> {
-        let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
-        let needs = policy.not_ready_after;
-        (was_ready && before.uid == facts.uid).then_some(Self { counts_at: now.plus(needs), needs })
-    }
-
     /// Returns what the previous agent knew of it. It waits no longer than this agent's own setting.
     pub(crate) fn taken_over(pending: PendingNotReady, policy: &Policy, now: Moment) -> Self {
         let left = Duration::from_millis(pending.counts_in_ms).min(policy.not_ready_after);

@@ -61,7 +61,7 @@ impl State {
         let from_memory = |outcome| CheckReport::from_memory(name, outcome, stale);
         match id {
             CheckId::Service(index) => {
-                let service = self.services.get(index).cloned().unwrap_or_default();
+                let service = self.services.get(index).copied().unwrap_or_default();
                 let stale = stale || service.is_stale(policy.stale_after, now);
                 let outcome = policy.service(service.local_endpoints, stale);
                 let expires = service.proved.filter(|_| !stale).map(|proved| proved.plus(policy.stale_after));

@@ -1,18 +1,18 @@
 //! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`. Each is
 //! rendered at most once a second, and shared by all requests.
 
-use super::body::AnswerBody;
-use super::response_head::{HTML, JSON, ResponseHead};
+use super::response::{AnswerBody, HTML, JSON, ResponseHead};
 use super::slots::{Holder, Slot, Slots};
 use crate::page;
 use crate::reading::Reader;
 use bytes::Bytes;
+use futures::FutureExt;
+use http::StatusCode;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{Response, StatusCode};
 use nodegate_agent_api::DrainSummary;
-use nodegate_http::Format;
+use nodegate_http::{Answer, Client, Format};
 use nodegate_readiness::Moment;
 use nodegate_readiness::moment::since_epoch;
 use prometheus_client::registry::Registry;
@@ -83,7 +83,7 @@ impl BigAnswers {
     /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
     /// again later. One client on loopback has a slot beside the others: a starting agent must always be able to ask
     /// the agent that it replaces.
-    pub(super) fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
+    fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
         let extra = client.to_canonical().is_loopback().then(|| self.slots.take(Holder::Node, 1, 1));
         let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MAX_SENT, MAX_EACH))?;
         Some((slot, nodegate_clock::now() + SENT_WITHIN))
@@ -92,14 +92,22 @@ impl BigAnswers {
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
     /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
     /// a small answer is rendered here.
-    pub(super) async fn answer(
-        self: Arc<Self>,
+    pub(super) fn answer(
+        self: &Arc<Self>,
         mut head: ResponseHead,
         which: Representation,
-        slot: Option<(Slot, Instant)>,
+        client: Client,
         now: Moment,
         elsewhere: bool,
-    ) -> Response<AnswerBody> {
+    ) -> Answer<AnswerBody> {
+        let is_small = which == Representation::Drain;
+        let slot = if is_small { None } else { self.slot(client.address) };
+        if slot.is_none() && !is_small {
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+            let busy =
+                format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
+            return Answer::Now(head.text(StatusCode::SERVICE_UNAVAILABLE, busy));
+        }
         let format = match which {
             Representation::Status { .. } | Representation::Drain => &JSON,
             Representation::Metrics(format) => format.content_type(),
@@ -110,17 +118,22 @@ impl BigAnswers {
                 &HTML
             }
         };
-        let this = Arc::clone(&self);
-        let render = move || this.rendering(which, now);
-        let rendered = match self.latest(which, now) {
-            Some(bytes) => Ok(bytes),
-            None if !elsewhere || which == Representation::Drain => render(),
-            None => tokio::task::spawn_blocking(render).await.unwrap_or_else(|error| Err(error.into())),
+        let this = Arc::clone(self);
+        let answered = async move {
+            let rendered = match this.latest(which, now) {
+                Some(bytes) => Ok(bytes),
+                None if !elsewhere || is_small => this.rendering(which, now),
+                None => {
+                    let render = move || this.rendering(which, now);
+                    tokio::task::spawn_blocking(render).await.unwrap_or_else(|error| Err(error.into()))
+                }
+            };
+            match rendered {
+                Ok(left) => head.finish(StatusCode::OK, format, AnswerBody { left, slot }),
+                Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            }
         };
-        match rendered {
-            Ok(bytes) => head.finish(StatusCode::OK, format, AnswerBody::limited(bytes, slot)),
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        }
+        Answer::Later(answered.boxed())
     }
 
     /// Returns the latest rendering if it is recent enough, and if no other is being made.
@@ -171,13 +184,6 @@ impl BigAnswers {
             }
         })
     }
-}
-
-/// Returns the 503 for a client that gets no slot for its big answer.
-pub(super) fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
-    head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-    let busy = format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
-    head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
 }
 
 #[cfg(test)]
