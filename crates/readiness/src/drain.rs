@@ -120,22 +120,18 @@ impl FromStr for DrainSignal {
     type Err = BadValue;
 
     fn from_str(word: &str) -> Result<Self, BadValue> {
-        match word.split_once(':') {
-            None if word == "unschedulable" => Ok(Self::Unschedulable),
-            None if word == "deleting" => Ok(Self::Deleting),
-            Some(("taint", taint)) => Pattern::of_taint(taint).map(|taint| Self::Keyed(Kind::Taint, taint)),
-            Some(("label", label)) => {
-                Pattern::parse(label, is_value).map(|label| Self::Keyed(Kind::Label, label))
-            }
-            Some(("annotation", text)) => {
-                Pattern::parse(text, is_annotation).map(|text| Self::Keyed(Kind::Annotation, text))
-            }
+        Ok(match word.split_once(':') {
+            None if word == "unschedulable" => Self::Unschedulable,
+            None if word == "deleting" => Self::Deleting,
+            Some(("taint", taint)) => Self::Keyed(Kind::Taint, Pattern::of_taint(taint)?),
+            Some(("label", label)) => Self::Keyed(Kind::Label, Pattern::parse(label, is_value)?),
+            Some(("annotation", text)) => Self::Keyed(Kind::Annotation, Pattern::parse(text, is_annotation)?),
             Some(("condition", rule)) => match rule.parse::<ConditionRule>() {
-                Ok(rule) if rule.kind != READY => Ok(Self::Condition(rule)),
-                _ => Err(TAKES),
+                Ok(rule) if rule.kind != READY => Self::Condition(rule),
+                _ => return Err(TAKES),
             },
-            _ => Err(TAKES),
-        }
+            _ => return Err(TAKES),
+        })
     }
 }
 

@@ -146,15 +146,13 @@ impl State {
     }
 
     fn local_report(&self, name: &str, id: CheckId, now: Moment) -> CheckReport {
-        let (outcome, duration, expires) = match self.local_result(id) {
-            Some(result) if now <= result.good_until => {
-                (result.outcome.clone(), result.duration, result.good_until)
-            }
-            // The report expires at once, so that the next request reads the state again.
-            Some(result) => (Outcome::fail(NO_RECENT_RESULT), result.duration, now),
-            None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
-        };
-        CheckReport { duration, expires: Some(expires), ..CheckReport::from_memory(name, outcome, false) }
+        let result = self.local_result(id);
+        let valid = result.filter(|result| now <= result.good_until);
+        let outcome = valid.map_or_else(|| Outcome::fail(NO_RECENT_RESULT), |result| result.outcome.clone());
+        // Without one it expires at once, so that the next request reads the state again.
+        let expires = Some(valid.map_or(now, |result| result.good_until));
+        let duration = result.map_or(Duration::ZERO, |result| result.duration);
+        CheckReport { duration, expires, ..CheckReport::from_memory(name, outcome, false) }
     }
 
     /// Returns the reasons of all drain signals.

@@ -37,14 +37,6 @@ pub(crate) struct Reading {
     services: Vec<Judgement>,
 }
 
-/// The probers, as far as a judgement depends on them, and as the JSON has them.
-struct Known {
-    histories: Vec<(ProberKind, ProbeHistory)>,
-    records: Vec<ProberRecord>,
-    /// The load balancers that can't see drains.
-    blind: Vec<String>,
-}
-
 impl Reader {
     /// Returns the current moment.
     pub(crate) fn now(&self) -> Moment {
@@ -60,14 +52,15 @@ impl Reader {
 
     fn reading(&self, board: &BoardView<'_>, probers: &[Prober]) -> Reading {
         let now = board.now;
-        let records: Vec<_> = probers.iter().map(|prober| prober.to_record(date(now))).collect();
-        let blind = records.iter().filter(|prober| prober.misses_drains());
-        let blind = blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
-        let histories = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
-        let known = Known { histories, records, blind };
-        let port_taken = self.port_taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let start_id = self.start_id.clone();
-        let mut status = Status { start_id, port_taken, ..Status::of(board) };
+        let mut status = Status::of(board);
+        status.start_id.clone_from(&self.start_id);
+        status.port_taken.clone_from(&self.port_taken.lock().unwrap_or_else(PoisonError::into_inner));
+        status.probers = probers.iter().map(|prober| prober.to_record(date(now))).collect();
+        let blind = status.probers.iter().filter(|prober| prober.misses_drains());
+        status.drain.cant_see_drains =
+            blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
+        status.drain.balancers = self.probers.settings.balancers.parts();
+        let known: Vec<_> = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
         let of_services = status.services.iter().map(|service| SubjectKind::Service(service.index));
         let services: Vec<_> = of_services.map(|of| self.judge(board, of, &status, &known)).collect();
         let (services, drains): (Vec<_>, Vec<_>) = services.into_iter().unzip();
@@ -80,9 +73,7 @@ impl Reader {
             needs_probers: self.probers.balancers_are_named(),
         };
         let (node, drain) = self.judge(board, of, &status, &known);
-        let Known { histories, records, blind } = known;
-        let balancers = self.probers.settings.balancers.parts();
-        status.drain = DrainStatus { balancers, cant_see_drains: blind, ..drain };
+        status.drain = drain;
         let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
@@ -90,12 +81,10 @@ impl Reader {
             || hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node);
         status.hint = taken.or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
         let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
-        status.probers = records;
         for (index, prober) in status.probers.iter_mut().enumerate() {
             prober.acknowledged = node.of_prober(index).map(|progress| progress.is_done());
         }
-        let kinds = histories.into_iter().map(|(kind, _)| kind).collect();
-        Reading { status, not_ready_for, node, kinds, services }
+        Reading { status, not_ready_for, node, kinds: probers.iter().map(Prober::kind).collect(), services }
     }
 
     /// Judges the node or a Service of this status. Returns also what follows for its drain, in words where a person
@@ -105,7 +94,7 @@ impl Reader {
         board: &BoardView<'_>,
         of: SubjectKind<'_>,
         status: &Status,
-        Known { histories, records, blind }: &Known,
+        probers: &[(ProberKind, ProbeHistory)],
     ) -> (Judgement, DrainStatus) {
         let service = status.services.iter().find(|service| of.is_service(service.index));
         let (listening_since, overflows) = self.probers.listening(service.is_none(), board.now);
@@ -116,20 +105,20 @@ impl Reader {
             is_stale: service.map_or_else(|| status.is_based_on_stale_cache(), |service| service.stale),
             listening_since,
             is_overflown: overflows > 0,
-            probers: histories,
+            probers,
         };
         let judgement = judge(&subject, &settings, date(board.now));
         let unknown = judgement.acknowledgement.as_ref().err();
         let missing =
             judgement.awaited.iter().filter(|(_, progress)| unknown.is_none() && !progress.is_done());
         let waiting_for = missing.filter_map(|(index, progress)| {
-            let prober = records.get(*index)?;
+            let prober = status.probers.get(*index)?;
             let why = acknowledgement::lacks(progress, prober);
             Some(WaitingFor { prober: prober.who(), request: prober.request.clone(), why })
         });
-        let who = |index: usize| records.get(index).map(ProberRecord::who).unwrap_or_default();
-        let (name, blind) =
-            service.map_or((None, blind.as_slice()), |service| (Some(service.service.as_str()), &[]));
+        let who = |index: usize| status.probers.get(index).map(ProberRecord::who).unwrap_or_default();
+        let (name, before) =
+            service.map_or((None, &status.drain), |service| (Some(&*service.service), &service.drain));
         let done = judgement.awaited.iter().filter_map(|(index, _)| judgement.of_prober(*index));
         let acknowledged = judgement.is_acknowledged(PoolChange::Out);
         // Nothing counts the sessions of a single Service.
@@ -151,13 +140,14 @@ impl Reader {
             probers: judgement.awaited.len(),
             needs_ms: judgement.slowest.map(|interval| millis(settings.time(PoolChange::Out, interval))),
             waiting_for: waiting_for.collect(),
-            not_known: unknown.map(|unknown| acknowledgement::not_known(unknown, name, who, blind)),
+            not_known: unknown
+                .map(|unknown| acknowledgement::not_known(unknown, name, who, &before.cant_see_drains)),
             not_known_code: unknown.map(|unknown| unknown.code().to_owned()),
             settings,
             listening_ms: millis(date(board.now).since(listening_since)),
             overflows,
             traffic,
-            ..service.map_or(&status.drain, |service| &service.drain).clone()
+            ..before.clone()
         };
         (judgement, drain)
     }

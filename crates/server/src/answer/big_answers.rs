@@ -63,14 +63,12 @@ pub(super) struct BigAnswers {
     registry: Registry,
     /// The maximum age of a rendering; [`RENDER_EVERY`] if it is not set.
     pub(super) every: OnceLock<Duration>,
-    rendered: [(Representation, Mutex<Option<Rendered>>); ALL.len()],
+    rendered: [(Representation, Mutex<Rendered>); ALL.len()],
     slots: Arc<Slots>,
 }
 
-struct Rendered {
-    at: Moment,
-    bytes: Bytes,
-}
+/// The latest rendering, and the time of it.
+type Rendered = Option<(Moment, Bytes)>;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -139,7 +137,7 @@ impl BigAnswers {
     /// Returns the latest rendering if it is recent enough, and if no other is being made.
     fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
         let (_, rendered) = self.rendered.iter().find(|(own, _)| *own == which)?;
-        self.recent(rendered.try_lock().ok()?.as_ref(), which, now)
+        self.recent(&*rendered.try_lock().ok()?, which, now)
     }
 
     /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
@@ -149,22 +147,21 @@ impl BigAnswers {
             return Ok(self.render(which, now)?.into());
         };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
+        if let Some(bytes) = self.recent(&rendered, which, now) {
             return Ok(bytes);
         }
         // Drops spare capacity: the buffer lives until the last client has received it.
         let bytes = Bytes::from(self.render(which, now)?.into_boxed_slice());
-        *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
+        *rendered = Some((now, bytes.clone()));
         Ok(bytes)
     }
 
     /// Returns a rendering unless it is too old, or older than the latest change of the board.
-    fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
+    fn recent(&self, rendered: &Rendered, which: Representation, now: Moment) -> Option<Bytes> {
         let every = self.every.get().copied().unwrap_or(RENDER_EVERY);
         let every = if which == Representation::Drain { DRAIN_EVERY } else { every };
-        let changed = self.reader.board.last_change();
-        let recent = rendered.filter(|rendered| now.since(rendered.at) < every && rendered.at > changed)?;
-        Some(recent.bytes.clone())
+        let (at, bytes) = rendered.as_ref()?;
+        (now.since(*at) < every && *at > self.reader.board.last_change()).then(|| bytes.clone())
     }
 
     fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>> {

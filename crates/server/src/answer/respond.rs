@@ -4,11 +4,11 @@ use super::app::App;
 use super::big_answers::Representation;
 use super::response::{AnswerBody, ResponseHead};
 use super::verdicts::may_be_a_balancer;
-use crate::probers::Asker;
+use crate::probers::ProbeRequest;
 use crate::route::Route;
 use futures::FutureExt;
 use http::header::{ALLOW, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
 use nodegate_http::{Answer, Client, Format};
@@ -81,7 +81,8 @@ impl App {
         };
         self.metrics.stray(kind);
         if !client.on_this_node {
-            self.record_stray(&client.into(), text, None, self.now());
+            let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::Other, self.now());
+            self.record_stray(&request, text, None);
         }
     }
 
@@ -98,7 +99,7 @@ impl App {
             Route::Metrics => Format::accepted(request.headers()),
             _ => Format::Prometheus,
         };
-        let asker = Asker::new(client, request.headers_mut());
+        let probe = ProbeRequest::new(client, request.headers_mut(), route, now);
         let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
         let may_be_a_balancer = !has_verdict && may_be_a_balancer(client, request.headers());
@@ -109,7 +110,7 @@ impl App {
         let (method, uri) = (request.method(), request.uri());
         let record_stray = |code| {
             if may_be_a_balancer {
-                self.record_stray(&asker, &format!("{method} {}", uri.path()), Some(code), now);
+                self.record_stray(&probe, &format!("{method} {}", uri.path()), Some(code));
             }
         };
         if !is_answered || *method == Method::OPTIONS {
@@ -124,8 +125,8 @@ impl App {
         let query = uri.query().unwrap_or_default();
         let node_name = || self.reader.board.node_name().ok_or(NODE_NAME_MISSING);
         Answer::Now(match route {
-            Route::Health | Route::NodeCheck => return self.health(head, route, asker, uri, now),
-            Route::Services => self.service_health(head, uri, &asker, now),
+            Route::Health | Route::NodeCheck => return self.health(head, probe, uri),
+            Route::Services => self.service_health(head, &probe, uri),
             Route::Wait => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
                 return Answer::Later(async move { app.waits.answer(head, &uri, client, now).await }.boxed());

@@ -3,8 +3,8 @@
 
 use super::app::App;
 use super::response::{AnswerBody, JSON, ResponseHead};
-use crate::probers::{Asker, RequestTarget};
-use crate::route::{NOT_WATCHED, Route, service_of};
+use crate::probers::{ProbeRequest, RequestTarget};
+use crate::route::{NOT_WATCHED, service_of};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Uri};
@@ -27,10 +27,10 @@ impl App {
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
+        request: &ProbeRequest,
         uri: &Uri,
-        asker: &Asker,
-        now: Moment,
     ) -> Response<AnswerBody> {
+        let now = request.at;
         if self.reader.board.node_name().is_none() {
             return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
         }
@@ -72,7 +72,7 @@ impl App {
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // The change is of the same state as the answer, so no answer from before it counts as one after it.
         let target = RequestTarget::Service { path, query, changed: view.service.changed };
-        self.record_verdict(asker, Route::Services, target, Some(status), Some(verdict), now);
+        self.record_verdict(request, target, Some(status), Some(verdict));
         head.finish(status, &JSON, Bytes::from(body))
     }
 

@@ -3,7 +3,7 @@
 
 use super::app::App;
 use super::response::{AnswerBody, JSON, ResponseHead};
-use crate::probers::{Asker, RequestTarget};
+use crate::probers::{ProbeRequest, RequestTarget};
 use crate::route::Route;
 use futures::FutureExt;
 use http::header::{ACCEPT, USER_AGENT};
@@ -47,27 +47,23 @@ impl App {
     }
 
     /// Records a request that gets no verdict, so that a load balancer that goes on sending it is named.
-    pub(super) fn record_stray(&self, asker: &Asker, text: &str, code: Option<u16>, now: Moment) {
+    pub(super) fn record_stray(&self, request: &ProbeRequest, text: &str, code: Option<u16>) {
         let verdict = if code == Some(200) { Verdict::Ready } else { Verdict::NotReady };
-        let (target, given) = (RequestTarget::Stray { text }, GivenAnswer { verdict, code });
-        self.reader.probers.note(asker, target, given, now);
+        self.reader.probers.note(request, RequestTarget::Stray { text }, GivenAnswer { verdict, code });
     }
 
-    /// Counts and records the verdict that a client got on a route. An answer without a verdict says nothing about the
-    /// node.
+    /// Counts and records the verdict that a client got. An answer without a verdict says nothing about the node.
     pub(super) fn record_verdict(
         &self,
-        asker: &Asker,
-        route: Route,
+        request: &ProbeRequest,
         target: RequestTarget<'_>,
         code: Option<StatusCode>,
         verdict: Option<Verdict>,
-        now: Moment,
     ) {
         let Some(verdict) = verdict else { return };
-        self.metrics.count_verdict(route, verdict);
+        self.metrics.count_verdict(request.route, verdict);
         let given = GivenAnswer { verdict, code: code.map(|code| code.as_u16()) };
-        self.reader.probers.note(asker, target, given, now);
+        self.reader.probers.note(request, target, given);
     }
 
     /// Answers from the rendered answers if possible (the hot path), else after the first results of the
@@ -75,21 +71,20 @@ impl App {
     pub(super) fn health(
         self: &Arc<Self>,
         head: ResponseHead,
-        route: Route,
-        asker: Asker,
+        mut request: ProbeRequest,
         uri: &Uri,
-        now: Moment,
     ) -> Answer<AnswerBody> {
-        match self.reader.board.lookup(uri.query().unwrap_or_default(), now) {
-            Lookup::Hit(reply) => Answer::Now(self.tell(head, route, &asker, uri, now, reply)),
-            Lookup::Bad(bad) => Answer::Now(verdict_response(head, route, Reply::error(400, &bad))),
+        match self.reader.board.lookup(uri.query().unwrap_or_default(), request.at) {
+            Lookup::Hit(reply) => Answer::Now(self.tell(head, &request, uri, reply)),
+            Lookup::Bad(bad) => Answer::Now(verdict_response(head, request.route, Reply::error(400, &bad))),
             Lookup::Miss(query) => {
                 let (this, uri) = (Arc::clone(self), uri.clone());
                 let answered = async move {
-                    this.wait_for_results(&query, now).await;
-                    let now = this.reader.now();
-                    let reply = this.reader.board.answer(uri.query().unwrap_or_default(), &query, now);
-                    this.tell(head, route, &asker, &uri, now, reply)
+                    this.wait_for_results(&query, request.at).await;
+                    request.at = this.reader.now();
+                    let raw = uri.query().unwrap_or_default();
+                    let reply = this.reader.board.answer(raw, &query, request.at);
+                    this.tell(head, &request, &uri, reply)
                 };
                 Answer::Later(answered.boxed())
             }
@@ -100,19 +95,17 @@ impl App {
     fn tell(
         &self,
         head: ResponseHead,
-        route: Route,
-        asker: &Asker,
+        request: &ProbeRequest,
         uri: &Uri,
-        now: Moment,
         reply: Reply,
     ) -> Response<AnswerBody> {
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }
         let verdict = reply.verdict;
-        let response = verdict_response(head, route, reply);
+        let response = verdict_response(head, request.route, reply);
         let target = RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() };
-        self.record_verdict(asker, route, target, Some(response.status()), verdict, now);
+        self.record_verdict(request, target, Some(response.status()), verdict);
         response
     }
 }
@@ -168,8 +161,8 @@ impl App {
     pub(crate) fn record_agent_check(&self, client: Client, sent: &[u8], answer: &AgentCheckAnswer) {
         let (address, line) = (client.address.to_canonical(), answer.line.trim_end());
         tracing::debug!(client = %address, line, "answered an agent-check");
-        let target = RequestTarget::AgentCheck { sent };
-        self.record_verdict(&client.into(), Route::AgentCheck, target, None, answer.verdict, answer.at);
+        let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::AgentCheck, answer.at);
+        self.record_verdict(&request, RequestTarget::AgentCheck { sent }, None, answer.verdict);
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 
 pub use args::ProberArgs;
 pub use balancers::Balancers;
-pub(crate) use probe_request::{Asker, MAX_AGENT_SEND, RequestTarget};
+pub(crate) use probe_request::{MAX_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use prober::Prober;
 
 use self::probe_request::{ParsedRequest, parse_shown};
@@ -75,20 +75,20 @@ impl Probers {
     }
 
     /// Records that a client sent this probe request and got this answer.
-    pub(crate) fn note(&self, asker: &Asker, target: RequestTarget<'_>, given: GivenAnswer, now: Moment) {
-        let (balancers, mut client) = (&self.settings.balancers, asker.client);
+    pub(crate) fn note(&self, request: &ProbeRequest, target: RequestTarget<'_>, given: GivenAnswer) {
+        let (balancers, mut client) = (&self.settings.balancers, request.client);
         if !balancers.networks().contains(client.address) {
             return;
         }
         // All addresses of a named network are one client.
         let name = balancers.name_of(client.address);
         client.address = name.and_then(|name| balancers.first_address(name)).unwrap_or(client.address);
-        let (signal, now) = (date(self.board.last_signal()), date(now));
+        let (signal, now) = (date(self.board.last_signal()), date(request.at));
         let changed = match target {
             RequestTarget::Service { changed, .. } => signal.max(date(changed)),
             _ => signal,
         };
-        let state = asker.server_state();
+        let state = request.server_state();
         let report = state.map(|state| (state.state, state.sessions));
         let key = self.key(client.address, target, state);
         let answer = RecordedAnswer { given, report, changed, now };

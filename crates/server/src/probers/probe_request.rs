@@ -36,24 +36,21 @@ static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-stat
 /// status.
 const MAX_STATE_BYTES: usize = 512;
 
-/// The client of a probe request, and what it says of itself.
+/// A probe request: when it came from which client, and what that says of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct ProbeRequest {
     pub(crate) client: Client,
     /// The value of `X-Haproxy-Server-State`.
-    pub(super) server_state: Option<HeaderValue>,
+    server_state: Option<HeaderValue>,
+    pub(crate) route: Route,
+    /// The moment for which its answer is true.
+    pub(crate) at: Moment,
 }
 
-impl From<Client> for Asker {
-    fn from(client: Client) -> Self {
-        Self { client, server_state: None }
-    }
-}
-
-impl Asker {
-    /// Takes the server state out of the headers of a request.
-    pub(crate) fn new(client: Client, headers: &mut HeaderMap) -> Self {
-        Self { client, server_state: headers.remove(&SERVER_STATE) }
+impl ProbeRequest {
+    /// Creates a request, and takes the server state out of its headers.
+    pub(crate) fn new(client: Client, headers: &mut HeaderMap, route: Route, at: Moment) -> Self {
+        Self { client, server_state: headers.remove(&SERVER_STATE), route, at }
     }
 
     /// Returns what the client says of itself, if it is a HAProxy.
@@ -95,7 +92,9 @@ impl RequestTarget<'_> {
             Self::AgentCheck { sent } => [*sent, b"\0", b""],
             Self::Stray { text } => [text.as_bytes(), b"\0", b"?"],
         };
-        parts.into_iter().for_each(|part| hasher.write(part));
+        for part in parts {
+            hasher.write(part);
+        }
     }
 
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are

@@ -1,6 +1,8 @@
 //! Assignment of slots and identity of probers. Time is a number.
 
 use super::*;
+use crate::route::Route;
+use http::HeaderMap;
 use nodegate_agent_api::{DrainStatus, Standing, Status};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::moment::millis;
@@ -26,8 +28,8 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-fn asker(address: IpAddr) -> Asker {
-    Client { address, on_this_node: false }.into()
+fn request(address: IpAddr, ms: u64) -> ProbeRequest {
+    ProbeRequest::new(Client { address, on_this_node: false }, &mut HeaderMap::new(), Route::Health, at(ms))
 }
 
 fn http<'a>(path: &'a str, query: &'a str) -> RequestTarget<'a> {
@@ -53,7 +55,7 @@ impl Desk {
     }
 
     fn note(&self, address: IpAddr, target: RequestTarget<'_>, given: GivenAnswer, ms: u64) {
-        self.probers.note(&asker(address), target, given, at(ms));
+        self.probers.note(&request(address, ms), target, given);
     }
 
     fn asks(&self, number: u32, path: &str, query: &str, ms: u64) {
@@ -62,8 +64,11 @@ impl Desk {
 
     /// A HAProxy that sends this state asks for `/health`.
     fn asks_as(&self, number: u32, state: &str, ms: u64) {
-        let asker = Asker { server_state: state.parse().ok(), ..asker(address(number)) };
-        self.probers.note(&asker, http("/health", ""), OUT, at(ms));
+        let mut headers =
+            HeaderMap::from_iter([("x-haproxy-server-state".parse().unwrap(), state.parse().unwrap())]);
+        let client = Client { address: address(number), on_this_node: false };
+        let request = ProbeRequest::new(client, &mut headers, Route::Health, at(ms));
+        self.probers.note(&request, http("/health", ""), OUT);
     }
 
     fn agent_check(&self, number: u32, sent: &[u8], ms: u64) {
