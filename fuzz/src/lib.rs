@@ -163,8 +163,6 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
         registry: nodegate_server::prometheus_client::registry::Registry::default(),
         probers: ProberSettings::default(),
         pods: PodSettings::default(),
-        version: "1.2.3",
-        revision: None,
     }))
 }
 

@@ -28,6 +28,6 @@ fn a_refused_certificate_is_named_in_log_warning_status_and_page() {
     cluster.write_kubeconfig();
     agent.wait_ready();
     until("the error to be over", || {
-        agent.get("/status.json").json()["cache"].get("error").is_none().then_some(())
+        agent.get("/status.json").json()["cache"]["error"].is_null().then_some(())
     });
 }

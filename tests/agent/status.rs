@@ -92,7 +92,7 @@ fn the_status_identifies_the_node_and_the_agent_process() {
     assert!(cluster.sim.delete_node(NODE));
     agent.wait_reason("NodeNotFound");
     until("the warning", || (agent.logged("the cluster has no Node of this name") == 1).then_some(()));
-    assert_eq!(agent.get("/status.json").json().get("uid"), None, "there is no Node");
+    assert!(agent.get("/status.json").json()["uid"].is_null(), "there is no Node");
     cluster.sim.add_node(NODE);
     until("the new Node", || (agent.get("/status.json").json()["uid"] == *uid()).then_some(()));
     assert_ne!(uid(), first);
@@ -114,25 +114,6 @@ fn status_shows_the_named_checks() {
     of(&["node_ready"; 40].join(",")).says(1, &["Draining"]);
     let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
     of(&names.join(",")).is_unknown(&["answered HTTP 400", "32"]);
-}
-
-/// kubeadm and Talos put this label on every control-plane node; in a small cluster that is all nodes.
-#[test]
-fn status_explains_a_control_plane_node_that_its_label_takes_out() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&[]);
-    let label = |key: &str| assert!(cluster.sim.label(NODE, key, Some("")));
-    label("node.kubernetes.io/exclude-from-external-load-balancers");
-    agent.wait_reason("ExcludedFromLoadBalancers");
-    let shown = ask(agent.address(), &[]);
-    shown.says(1, &["Draining: labelled to be left out of load balancers (ExcludedFromLoadBalancers)"]);
-    assert!(!shown.out.contains("hint"), "a worker was labelled by an operator: {}", shown.out);
-    label("node-role.kubernetes.io/control-plane");
-    until("the hint", || ask(agent.address(), &[]).out.contains("hint: kubeadm and Talos").then_some(()));
-    assert!(agent.get("/").body.contains("<strong>Hint:</strong> kubeadm and Talos"));
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    assert!(!agent.get("/").body.contains("Hint"), "it is the cordon that takes the node out");
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod drain;
 mod predecessor;
 mod status;
 mod summary;
-mod wait;
 
 pub use drain::{DrainStatus, ServiceStatus, Traffic, WaitingFor};
 pub use nodegate_readiness::probers::{
@@ -13,8 +12,7 @@ pub use nodegate_readiness::probers::{
 };
 pub use predecessor::Predecessor;
 pub use status::{CacheStatus, CheckStatus, FACTS_FORMAT, Status};
-pub use summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
-pub use wait::WaitReply;
+pub use summary::{DRAIN_SUMMARY_BYTES, DrainSummary, WaitReply};
 
 /// The path of an agent's whole state.
 pub const STATUS_PATH: &str = "/status.json";

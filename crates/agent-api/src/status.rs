@@ -22,8 +22,7 @@ pub const FACTS_FORMAT: u32 = 2;
 pub struct Status {
     /// The name of the Node.
     pub node: Option<String>,
-    /// The Node's UID; absent while this agent has not seen the Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The Node's UID; `null` while this agent has not seen the Node.
     pub uid: Option<String>,
     /// 16 random hexadecimal digits that this process chose at its start.
     pub start_id: String,
@@ -31,54 +30,43 @@ pub struct Status {
     pub version: Cow<'static, str>,
     /// The time since the agent's start.
     pub uptime_ms: u64,
-    /// The verdict of the default checks; absent while misconfigured.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The verdict of the default checks; `null` while misconfigured.
     pub verdict: Option<Verdict>,
     /// The reason, unless the verdict is ready and the cache fresh.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// A hint on a setting or a label that the operator may want to change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Cow<'static, str>>,
-    /// The answer of another program at the node's own address and port, with that address; absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The answer of another program at the node's own address and port, with that address; `null` if there is none.
     pub port_taken: Option<String>,
     /// The error in the configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
     /// The freshness of the cache.
     pub cache: CacheStatus,
     /// The verdict of the last known facts; present only while the cache is stale and something was known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known: Option<LastKnown>,
     /// True if the verdict follows the node's own kubelet, against a `Ready=Unknown` of the API.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub unconfirmed: bool,
     /// Why the node is in the pool although it is cordoned: too many others are drained.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
     /// True if it was, and the cordon takes it out now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub was_kept: bool,
-    /// The drain budget (`--max-drained`); absent without a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The drain budget (`--max-drained`); `null` without a limit.
     pub max_drained: Option<MaxDrained>,
-    /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The time until the node leaves the pool although its kubelet answers; `null` if no such time is known.
     pub leaves_in_ms: Option<u64>,
-    /// What the host says of its own shutdown; absent without `--host-signals`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the host says of its own shutdown; `null` without `--host-signals`.
     pub host: Option<HostSignals>,
-    /// True if the Node exists; absent while that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// True if the Node exists; `null` while that is not known.
     pub node_exists: Option<bool>,
     /// The format of `facts` and `services`, for the next agent.
     pub facts_format: u32,
     /// The Node as last seen.
-    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    #[serde(skip_deserializing)]
     pub facts: Option<NodeFacts>,
     /// The watched Services with known facts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub services: Vec<ServiceStatus>,
     /// The results of all checks.
     pub checks: Vec<CheckStatus>,
@@ -92,17 +80,15 @@ pub struct Status {
 
 /// The freshness of the cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CacheStatus {
     /// True if the cache must not be trusted.
     pub stale: bool,
-    /// The time since the last proof that the cache follows the API server; absent if there was none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The time since the last proof that the cache follows the API server; `null` if there was none.
     pub age_ms: Option<u64>,
     /// True if the previous agent had that proof.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
     /// Why the API server gives no proof, since the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The value of `--stale-after`, in milliseconds.
     pub stale_after_ms: u64,
@@ -119,23 +105,18 @@ pub struct CheckStatus {
     pub default: bool,
     /// True if it has a result. A check without requests does not run.
     pub active: bool,
-    /// True if it passes; absent while it is not active.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// True if it passes; `null` while it is not active.
     pub passed: Option<bool>,
     /// True if that may be a guess, because the cache is stale.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub stale: bool,
-    /// Its own verdict; absent while it is not active.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Its own verdict; `null` while it is not active.
     pub verdict: Option<Verdict>,
     /// The reason if it does not pass.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// The reason of its last failure or drain.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<Reason>,
     /// The age of its result: that of the background run, or of the cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// The duration of the last background run.
     pub duration_ms: u64,
@@ -160,12 +141,12 @@ impl Status {
 
     /// Reads the board as of `now`. The probers, what they have acknowledged, and the hints for people are not on the
     /// board.
-    pub fn read(board: &Board, version: &'static str, now: Moment, wall: SystemTime) -> Self {
-        board.read(now, wall, |board| Self::of(board, version))
+    pub fn read(board: &Board, now: Moment, wall: SystemTime) -> Self {
+        board.read(now, wall, Self::of)
     }
 
     /// Reads a view of the board.
-    pub fn of(board: &BoardView<'_>, version: &'static str) -> Self {
+    pub fn of(board: &BoardView<'_>) -> Self {
         let now = board.now;
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
@@ -174,9 +155,9 @@ impl Status {
         let published = board.published();
         Self {
             node: board.node_name().map(str::to_owned),
-            uid: board.node_uid(),
+            uid: published.state.node.facts().and_then(|facts| facts.uid.clone()),
             start_id: String::new(),
-            version: Cow::Borrowed(version),
+            version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             uptime_ms: millis(now.since(Moment::default())),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
@@ -204,7 +185,7 @@ impl Status {
             services: board.services(now).iter().filter_map(|view| ServiceStatus::of(board, view)).collect(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
-            drain: DrainStatus::default(),
+            drain: DrainStatus { since_ms: millis(now.since(board.last_signal())), ..DrainStatus::default() },
             flips: board.flips().collect(),
         }
     }

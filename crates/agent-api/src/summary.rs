@@ -1,8 +1,9 @@
-//! `/drain.json`: the progress of a drain, for programs that poll it often.
+//! `/drain.json`, the progress of a drain for programs that poll it often, and the JSON of `/wait`, which everybody asks
+//! who waits for an acknowledgement.
 
 use crate::drain::{ServiceStatus, WaitingFor};
 use crate::status::Status;
-use nodegate_readiness::probers::AckSettings;
+use nodegate_readiness::probers::{AckSettings, Goal, ProberRecord, WaitState};
 use nodegate_readiness::{HostSignals, Kept, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -31,10 +32,9 @@ pub struct DrainSummary {
     /// True if the verdict may be a guess.
     pub stale: bool,
     /// Why the node is in the pool although it is cordoned: too many others are drained.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
     /// True if it was, and the cordon takes it out now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub was_kept: bool,
     /// True if every regular prober has acknowledged that the node is out.
     pub acknowledged: Option<bool>,
@@ -47,20 +47,16 @@ pub struct DrainSummary {
     /// The number of all awaited probers.
     pub probers: usize,
     /// The time that the slowest of them needs to learn that the node is out, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_ms: Option<u64>,
     /// The first awaited probers that have not acknowledged, with their probe requests.
     pub waiting_for: Vec<String>,
     /// The reason why `acknowledged` is not known, or `acknowledged_ready` on the way back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
     /// The same reason as one word for programs, such as `no_probers`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known_code: Option<String>,
     /// True if `--balancers` names the clients whose requests count.
     pub balancers: bool,
-    /// What the host says of its own shutdown; absent without `--host-signals`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the host says of its own shutdown; `null` without `--host-signals`.
     pub host: Option<HostSignals>,
     /// The settings behind these conclusions.
     pub settings: AckSettings,
@@ -70,14 +66,11 @@ impl DrainSummary {
     /// Returns the summary of a status: of its node, or of one of its Services.
     pub fn of(status: &Status, service: Option<&ServiceStatus>) -> Self {
         let drain = service.map_or(&status.drain, |service| &service.drain);
-        let is_out = |service: &ServiceStatus| {
-            if service.local_endpoints == 0 { Verdict::NotReady } else { Verdict::Ready }
-        };
         Self {
             node: status.node.clone(),
             uid: status.uid.as_deref().map(|uid| cut(uid, LENGTH)),
             start_id: status.start_id.clone(),
-            verdict: service.map(is_out).or(status.verdict),
+            verdict: service.map_or(status.verdict, |service| Some(service.verdict())),
             since_ms: drain.since_ms,
             stale: service.map_or_else(|| status.is_based_on_stale_cache(), |service| service.stale),
             kept: (status.kept.clone()).map(|kept| Kept {
@@ -129,4 +122,28 @@ fn cut(text: &str, most: usize) -> String {
         short.push_str("...");
     }
     short
+}
+
+/// The answer to `/wait?format=json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitReply {
+    /// The goal that was asked for.
+    pub goal: Goal,
+    /// The Service that was asked for, in place of the node.
+    pub service: Option<String>,
+    /// How the wait stands.
+    pub state: WaitState,
+    /// The same in words: what is missing and why.
+    pub why: String,
+    /// The interval of the slowest regular prober, in milliseconds; `null` without one.
+    pub interval_ms: Option<u64>,
+    /// The progress as in `/drain.json`, of the node or of the Service.
+    pub drain: DrainSummary,
+    /// The probers that are regular or were so lately, at most [`WaitReply::MAX_PROBERS`].
+    pub probers: Vec<ProberRecord>,
+}
+
+impl WaitReply {
+    /// The most probers in an answer.
+    pub const MAX_PROBERS: usize = 64;
 }

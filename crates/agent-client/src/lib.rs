@@ -17,7 +17,7 @@ mod wait;
 pub use ask::{AgentReply, AskError, MAX_REPLY, ask_drain, get, parse_status, parse_wait, refusal};
 pub use console::{Console, colour};
 pub use identity::{NodeIdentity, WrongAgent, agent_addresses};
-pub use text::{health_text, status_text};
+pub use text::{health_text, prober_answer, status_text};
 pub use wait::{HELD, PAUSE, Progress, WaitEnd, WaitSettings, WaitTimeout, Waiting};
 
 use nodegate_readiness::Verdict;

@@ -125,8 +125,6 @@ impl AssembledAgent {
             registry,
             probers,
             pods,
-            version: env!("CARGO_PKG_VERSION"),
-            revision: option_env!("NODEGATE_REVISION"),
         }));
         let node_watch = node_name.map(|node_name| NodeWatch {
             node_name,

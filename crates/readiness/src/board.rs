@@ -171,11 +171,6 @@ impl Board {
         self.node_name.as_deref()
     }
 
-    /// Returns the UID of the Node as last seen; `None` while this agent has not seen it itself.
-    pub fn node_uid(&self) -> Option<String> {
-        self.published.load().state.node.facts()?.uid.clone()
-    }
-
     /// Returns the checks that exist.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog

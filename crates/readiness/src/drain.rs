@@ -120,22 +120,18 @@ impl FromStr for DrainSignal {
     type Err = BadValue;
 
     fn from_str(word: &str) -> Result<Self, BadValue> {
-        match word.split_once(':') {
-            None if word == "unschedulable" => Ok(Self::Unschedulable),
-            None if word == "deleting" => Ok(Self::Deleting),
-            Some(("taint", taint)) => Pattern::of_taint(taint).map(|taint| Self::Keyed(Kind::Taint, taint)),
-            Some(("label", label)) => {
-                Pattern::parse(label, is_value).map(|label| Self::Keyed(Kind::Label, label))
-            }
-            Some(("annotation", text)) => {
-                Pattern::parse(text, is_annotation).map(|text| Self::Keyed(Kind::Annotation, text))
-            }
+        Ok(match word.split_once(':') {
+            None if word == "unschedulable" => Self::Unschedulable,
+            None if word == "deleting" => Self::Deleting,
+            Some(("taint", taint)) => Self::Keyed(Kind::Taint, Pattern::of_taint(taint)?),
+            Some(("label", label)) => Self::Keyed(Kind::Label, Pattern::parse(label, is_value)?),
+            Some(("annotation", text)) => Self::Keyed(Kind::Annotation, Pattern::parse(text, is_annotation)?),
             Some(("condition", rule)) => match rule.parse::<ConditionRule>() {
-                Ok(rule) if rule.kind != READY => Ok(Self::Condition(rule)),
-                _ => Err(TAKES),
+                Ok(rule) if rule.kind != READY => Self::Condition(rule),
+                _ => return Err(TAKES),
             },
-            _ => Err(TAKES),
-        }
+            _ => return Err(TAKES),
+        })
     }
 }
 
@@ -322,39 +318,37 @@ mod tests {
 
     #[test]
     fn values_are_shown_if_a_signal_depends_on_them() {
-        let labels =
-            [("a", "1"), ("b", "2"), ("c", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
         let taints = [("a", "1", "NoSchedule"), ("b", "2", "NoSchedule"), ("c", "3", "NoExecute")]
             .map(|parts| <[&str; 3]>::from(parts).map(str::to_owned))
             .map(|[key, value, effect]| Taint { key, value, effect });
-        let annotations = ["d", "e"].map(|key| (key.to_owned(), "4".to_owned()));
         let facts = NodeFacts {
-            labels: labels.into(),
-            annotations: annotations.into(),
+            labels: map(&[("a", "1"), ("b", "2"), ("c", "3")]),
+            annotations: map(&[("d", "4"), ("e", "4")]),
             taints: taints.into(),
             ..NodeFacts::default()
         };
-        let shown_by = |signals: &str| {
+        for (signals, labels, taints, annotations) in [
+            ("none", "a= b= c= ", "a=: b=: c=: ", ""),
+            ("label:a,taint:a,label:d=1", "a= b= c= ", "a=: b=: c=: ", ""),
+            ("label:b=7,taint:b=7,taint:c:NoSchedule", "a= b=2 c= ", "a=: b=2: c=:NoExecute ", ""),
+            ("taint:a=1:NoSchedule", "a= b= c= ", "a=1:NoSchedule b=: c=: ", ""),
+            ("annotation:d,annotation:f", "a= b= c= ", "a=: b=: c=: ", "d= "),
+            ("annotation:d,annotation:e=7", "a= b= c= ", "a=: b=: c=: ", "d= e=4 "),
+        ] {
             let mut shown = facts.clone();
             signals.parse::<DrainSignals>().unwrap().reduce(&mut shown);
-            let json = serde_json::to_value(&shown).unwrap();
-            assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), shown);
-            (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
-        };
-        let unnamed = |shown: String| (shown, "null".to_owned());
-        let (labels, [a, b, c]) =
-            (r#"{"a":"","b":"","c":""}"#, ["a", "b", "c"].map(|key| format!(r#"{{"key":"{key}"}}"#)));
-        let keys = format!("{labels} [{a},{b},{c}]");
-        assert_eq!(shown_by("none"), unnamed(keys.clone()));
-        assert_eq!(shown_by("label:a,taint:a,label:d=1"), unnamed(keys));
-        let shown = format!(
-            r#"{{"a":"","b":"2","c":""}} [{a},{{"key":"b","value":"2"}},{{"effect":"NoExecute","key":"c"}}]"#
-        );
-        assert_eq!(shown_by("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown));
-        let shown = format!(r#"{labels} [{{"effect":"NoSchedule","key":"a","value":"1"}},{b},{c}]"#);
-        assert_eq!(shown_by("taint:a=1:NoSchedule"), unnamed(shown));
-        assert_eq!(shown_by("annotation:d,annotation:f").1, r#"{"d":""}"#);
-        assert_eq!(shown_by("annotation:d,annotation:e=7").1, r#"{"d":"","e":"4"}"#);
+            let pairs = |map: &BTreeMap<String, String>| {
+                map.iter().map(|(key, value)| format!("{key}={value} ")).collect::<String>()
+            };
+            let of_taints = shown.taints.iter();
+            let of_taints: String =
+                of_taints.map(|taint| format!("{}={}:{} ", taint.key, taint.value, taint.effect)).collect();
+            let found = (pairs(&shown.labels), of_taints, pairs(&shown.annotations));
+            assert_eq!(found, (labels.to_owned(), taints.to_owned(), annotations.to_owned()), "{signals}");
+        }
     }
 
     proptest! {

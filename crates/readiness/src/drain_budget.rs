@@ -146,7 +146,6 @@ pub struct Kept {
     /// The node that has been out for longest.
     pub first: String,
     /// The nodes whose cordons came before, for the next agent; none if they are too many.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
 }
 

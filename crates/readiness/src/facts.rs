@@ -56,7 +56,6 @@ pub struct NodeFacts {
     /// `spec.unschedulable`, set by `kubectl cordon`.
     pub unschedulable: bool,
     /// Why the cordon does not take the node out yet (`--max-drained`); `None` if it does. No Node of the API has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
@@ -65,7 +64,6 @@ pub struct NodeFacts {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// `metadata.annotations`. The board keeps the annotations, values and effects that a drain signal names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
     #[serde(skip)]
@@ -73,7 +71,6 @@ pub struct NodeFacts {
     /// Its `InternalIP`s, in its order.
     pub internal_ips: Vec<IpAddr>,
     /// The taint `node.kubernetes.io/unreachable:NoExecute`, if the Node has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<UnreachableTaint>,
 }
 
@@ -81,7 +78,6 @@ pub struct NodeFacts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreachableTaint {
     /// `timeAdded`, in milliseconds since 1970; `None` if the taint has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub added_unix_ms: Option<u64>,
 }
 
@@ -92,10 +88,8 @@ pub struct Taint {
     /// The `key` of the taint.
     pub key: String,
     /// `value`; may be empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// The `effect` of the taint, e.g. `NoSchedule`.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
 }
 

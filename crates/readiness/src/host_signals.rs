@@ -14,8 +14,7 @@ pub struct HostSignals {
     pub shutdown: bool,
     /// True while `nodegate-shutdown` holds the lock with which it delays a shutdown.
     pub lock: bool,
-    /// The longest time that systemd-logind lets the lock delay a shutdown, in milliseconds; absent if not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The longest time that systemd-logind lets the lock delay a shutdown, in milliseconds; `null` if not known.
     pub delay_ms: Option<u64>,
 }
 

@@ -102,9 +102,8 @@ fn displayable(value: &str) -> String {
 
 fn parse_drain(value: &str) -> Result<u16, String> {
     let text = percent_decode_str(value).decode_utf8_lossy();
-    let digits = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
-        Ok(code @ 200..=599) if digits => Ok(code),
+        Ok(code @ 200..=599) if text.len() == 3 => Ok(code),
         _ => Err(format!("drain={:?}: takes an HTTP status from 200 to 599", displayable(&text))),
     }
 }

@@ -24,7 +24,7 @@ pub struct ServiceName {
 }
 
 /// A watched Service. Its facts are stale if the Node's are, or if its own proof is too old.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedService {
     /// The number of ready endpoints on this node; `None` before the first list. It may be an earlier agent's until
     /// there is proof.

@@ -61,7 +61,7 @@ impl State {
         let from_memory = |outcome| CheckReport::from_memory(name, outcome, stale);
         match id {
             CheckId::Service(index) => {
-                let service = self.services.get(index).cloned().unwrap_or_default();
+                let service = self.services.get(index).copied().unwrap_or_default();
                 let stale = stale || service.is_stale(policy.stale_after, now);
                 let outcome = policy.service(service.local_endpoints, stale);
                 let expires = service.proved.filter(|_| !stale).map(|proved| proved.plus(policy.stale_after));
@@ -135,15 +135,13 @@ impl State {
     }
 
     fn local_report(&self, name: &str, id: CheckId, now: Moment) -> CheckReport {
-        let (outcome, duration, expires) = match self.local_result(id) {
-            Some(result) if now <= result.good_until => {
-                (result.outcome.clone(), result.duration, result.good_until)
-            }
-            // The report expires at once, so that the next request reads the state again.
-            Some(result) => (Outcome::fail(NO_RECENT_RESULT), result.duration, now),
-            None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
-        };
-        CheckReport { duration, expires: Some(expires), ..CheckReport::from_memory(name, outcome, false) }
+        let result = self.local_result(id);
+        let valid = result.filter(|result| now <= result.good_until);
+        let outcome = valid.map_or_else(|| Outcome::fail(NO_RECENT_RESULT), |result| result.outcome.clone());
+        // Without one it expires at once, so that the next request reads the state again.
+        let expires = Some(valid.map_or(now, |result| result.good_until));
+        let duration = result.map_or(Duration::ZERO, |result| result.duration);
+        CheckReport { duration, expires, ..CheckReport::from_memory(name, outcome, false) }
     }
 
     /// Returns the reasons of all drain signals.

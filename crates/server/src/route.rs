@@ -1,6 +1,7 @@
 //! The closed set of paths that are answered and counted.
 
 use http::Method;
+use nodegate_readiness::probers::AGENT_CHECK;
 
 /// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +17,14 @@ pub(crate) enum Route {
     Drain,
     Wait,
     Page,
+    /// HAProxy's agent-check, on a port of its own.
+    AgentCheck,
     Other,
 }
 
 impl Route {
     /// All routes, each with its path: the value of the label `path`.
-    pub(crate) const ALL: [(Self, &'static str); 12] = [
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
         (Self::Health, "/health"),
         (Self::NodeCheck, "/nodecheck"),
         (Self::NodeName, "/nodename"),
@@ -33,6 +36,7 @@ impl Route {
         (Self::Drain, "/drain.json"),
         (Self::Wait, "/wait"),
         (Self::Page, "/"),
+        (Self::AgentCheck, AGENT_CHECK),
         (Self::Other, "other"),
     ];
 
@@ -54,12 +58,6 @@ impl Route {
     /// Returns true if the route answers with the verdict.
     pub(crate) fn tells_verdict(self) -> bool {
         matches!(self, Self::Health | Self::NodeCheck | Self::Services)
-    }
-
-    /// Returns true if the route serves people or Prometheus: it shows more than a load balancer needs, and
-    /// its answers are big, so at most eight of them are sent at a time.
-    pub(crate) fn is_large(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Page)
     }
 }
 

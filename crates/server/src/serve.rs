@@ -49,7 +49,7 @@ async fn run(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    app.verdicts.limit_waiting(options.limits.connections);
+    app.limit_waiting(options.limits.connections);
     app.waits.limit(options.limits.connections);
     let (counts, known) = (app.metrics.connections.clone(), app.reader.probers.known.clone());
     let options = ServeOptions { counts, known, ..options };
@@ -108,14 +108,14 @@ impl Protocol for AgentCheck {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
         let client = stream.connection.client;
         stream.end_after_answer();
-        let answer = self.0.verdicts.agent_check().await;
+        let answer = self.0.agent_check().await;
         // A client that has gone needs no answer.
         if stream.write_all(answer.line.as_bytes()).await.is_ok() {
             let may_be_closed = stream.connection.finish();
             let mut sent = [0; MAX_AGENT_SEND];
             // If the client has already reset the connection, the kernel still delivers the bytes from before.
             let length = stream.read(&mut sent).await.unwrap_or_default();
-            self.0.verdicts.record_agent_check(client, sent.get(..length).unwrap_or_default(), &answer);
+            self.0.record_agent_check(client, sent.get(..length).unwrap_or_default(), &answer);
             if !may_be_closed {
                 stream.connection.linger().await;
             }

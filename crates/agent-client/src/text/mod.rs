@@ -151,7 +151,7 @@ fn pad(text: impl Display, width: usize) -> String {
 }
 
 /// Returns the last answer to a prober, and its consequence; what HAProxy says of it follows in the template.
-fn answer(prober: &ProberRecord) -> String {
+pub fn prober_answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);
     let means = match (prober.standing, prober.drainable, prober.acknowledged) {

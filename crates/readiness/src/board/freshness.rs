@@ -28,7 +28,6 @@ pub struct LastKnown {
     /// The verdict of those default checks that answer from memory.
     pub verdict: Verdict,
     /// The reason, unless the verdict is ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 

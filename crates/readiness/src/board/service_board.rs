@@ -4,6 +4,7 @@
 use super::Board;
 use crate::check::CheckId;
 use crate::moment::Moment;
+use crate::service::WatchedService;
 use std::time::{Duration, SystemTime};
 
 /// A watched Service, from one state of the board.
@@ -11,16 +12,10 @@ use std::time::{Duration, SystemTime};
 pub struct ServiceView {
     /// Its index in the catalog.
     pub index: usize,
-    /// The number of its ready endpoints on this node; `None` before the first list.
-    pub known_endpoints: Option<usize>,
-    /// The number that a balancer gets.
-    pub local_endpoints: usize,
-    /// True if the number may be a guess.
+    /// Its facts.
+    pub service: WatchedService,
+    /// True if they may be a guess.
     pub is_stale: bool,
-    /// True if the first of them has just come back, so that kube-proxy may refuse its connections.
-    pub is_returning: bool,
-    /// The time at which the answers changed: its own pool change.
-    pub changed: Moment,
 }
 
 impl Board {
@@ -29,7 +24,7 @@ impl Board {
         let mut has_changed = false;
         self.change(now, wall, |state| {
             let Some(service) = state.services.get_mut(index) else { return false };
-            let before = service.clone();
+            let before = *service;
             service.set(local_endpoints, now);
             has_changed = *service != before;
             has_changed
@@ -58,14 +53,7 @@ impl Board {
         let published = self.published.load();
         let services = published.state.services.iter().enumerate().map(|(index, service)| {
             let is_stale = stale || service.is_stale(self.policy.stale_after, now);
-            ServiceView {
-                index,
-                known_endpoints: service.local_endpoints,
-                local_endpoints: self.policy.local_endpoints(service.local_endpoints, is_stale),
-                is_stale,
-                is_returning: service.is_returning(now),
-                changed: service.changed,
-            }
+            ServiceView { index, service: *service, is_stale }
         });
         services.collect()
     }

@@ -86,6 +86,13 @@ pub enum ProberKind {
     Other,
 }
 
+impl SubjectKind<'_> {
+    /// Returns true for the Service with this index.
+    pub fn is_service(self, index: usize) -> bool {
+        matches!(self, Self::Service(own) if own == index)
+    }
+}
+
 impl ProberKind {
     /// Returns true if a drain of the node changes the answer.
     pub fn sees_drains(self) -> bool {
@@ -102,15 +109,14 @@ impl ProberKind {
 
     /// Returns true if the pool change changes its answer.
     fn must_learn(self, of: SubjectKind<'_>, change: PoolChange) -> bool {
-        match (of, change, self) {
-            (
-                SubjectKind::Node { by_label_alone, .. },
-                PoolChange::Out,
-                Self::Node { ignores_label } | Self::Service { ignores_label, .. },
-            ) => !(by_label_alone && ignores_label),
+        match (of, change) {
+            (SubjectKind::Node { by_label_alone: true, .. }, PoolChange::Out) => !matches!(
+                self,
+                Self::Node { ignores_label: true } | Self::Service { ignores_label: true, .. }
+            ),
             // It gets no other answer while the Service has no endpoint here.
-            (SubjectKind::Node { services_out, .. }, PoolChange::Back, Self::Service { index, .. }) => {
-                !services_out.contains(&index)
+            (SubjectKind::Node { services_out, .. }, PoolChange::Back) => {
+                !matches!(self, Self::Service { index, .. } if services_out.contains(&index))
             }
             _ => true,
         }
@@ -170,17 +176,6 @@ impl AckProgress {
     }
 }
 
-/// Whether all probers have acknowledged the present verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acknowledgement {
-    /// All of them have.
-    Yes,
-    /// Some of them have not.
-    NotYet,
-    /// The agent can't know.
-    Unknown(Unknown),
-}
-
 /// The reason why it is not known whether all probers have acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
@@ -233,8 +228,8 @@ impl Unknown {
 pub struct Judgement {
     /// The pool change that leads to the present verdict.
     pub change: PoolChange,
-    /// Whether all probers have acknowledged it.
-    pub acknowledgement: Acknowledgement,
+    /// Whether all probers have acknowledged it, or why the agent can't know.
+    pub acknowledgement: Result<bool, Unknown>,
     /// The probers that have to acknowledge it, by their indices.
     pub awaited: Vec<(usize, AckProgress)>,
     /// The interval of the slowest regular prober, which the rules use; `None` without one.
@@ -244,12 +239,12 @@ pub struct Judgement {
 impl Judgement {
     /// Returns whether all have acknowledged this pool change; `None` if that is not known.
     pub fn is_acknowledged(&self, change: PoolChange) -> Option<bool> {
-        match self.acknowledgement {
-            _ if self.is_guess() => None,
-            _ if change != self.change => Some(false),
-            Acknowledgement::Yes => Some(true),
-            Acknowledgement::NotYet => Some(false),
-            Acknowledgement::Unknown(_) => None,
+        if self.is_guess() {
+            None
+        } else if change != self.change {
+            Some(false)
+        } else {
+            self.acknowledgement.as_ref().ok().copied()
         }
     }
 
@@ -261,11 +256,11 @@ impl Judgement {
 
     /// Returns true if the verdict itself is not known.
     fn is_guess(&self) -> bool {
-        matches!(self.acknowledgement, Acknowledgement::Unknown(Unknown::Misconfigured | Unknown::Stale))
+        matches!(self.acknowledgement, Err(Unknown::Misconfigured | Unknown::Stale))
     }
 }
 
-/// Judges a subject as of `now`. Without a regular prober the result is never [`Acknowledgement::Yes`].
+/// Judges a subject as of `now`. Without a regular prober it is never acknowledged.
 pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judgement {
     let change = PoolChange::of(subject.verdict);
     let probers = subject.probers.iter().enumerate();
@@ -298,9 +293,8 @@ pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judg
         (!is_any).then_some(Unknown::NoProbers)
     };
     let acknowledgement = match unknown {
-        Some(unknown) => Acknowledgement::Unknown(unknown),
-        None if awaited.iter().all(|(_, progress)| progress.is_done()) => Acknowledgement::Yes,
-        None => Acknowledgement::NotYet,
+        Some(unknown) => Err(unknown),
+        None => Ok(awaited.iter().all(|(_, progress)| progress.is_done())),
     };
     Judgement { change, acknowledgement, awaited, slowest }
 }

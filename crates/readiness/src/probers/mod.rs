@@ -8,8 +8,8 @@ mod server_state;
 mod wait;
 
 pub use acknowledgement::{
-    AckProgress, AckSettings, Acknowledgement, Judgement, NO_PROBERS, PoolChange, ProberKind, Subject,
-    SubjectKind, TOO_FEW, Unknown, judge,
+    AckProgress, AckSettings, Judgement, NO_PROBERS, PoolChange, ProberKind, Subject, SubjectKind, TOO_FEW,
+    Unknown, judge,
 };
 pub use asked::{GivenAnswer, Habit, ProbeHistory, Standing};
 pub use pace::ProbePace;

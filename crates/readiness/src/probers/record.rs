@@ -17,7 +17,6 @@ pub struct ProberRecord {
     #[serde(rename = "question")]
     pub request: String,
     /// The report of a HAProxy with `http-check send-state` on itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub haproxy: Option<HaproxyReport>,
     /// Whether it is regular, silent or not yet known.
     pub standing: Standing,
@@ -25,7 +24,7 @@ pub struct ProberRecord {
     /// `?check=kubelet`, `/services/…` without `drain=`.
     pub drainable: bool,
     /// True if it is on this node, e.g. a kubelet: no load balancer that must see drains.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub on_this_node: bool,
     /// The number of its probes.
     pub asked: u32,
@@ -33,18 +32,14 @@ pub struct ProberRecord {
     pub first_ms: u64,
     /// The age of its latest probe.
     pub last_ms: u64,
-    /// The running mean of the time between its probes; absent until the second probe.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The running mean of the time between its probes; `null` until the second probe.
     pub interval_ms: Option<u64>,
     /// The interval that counts for the acknowledgement: the longest mean of a minute within the last hour;
-    /// absent until the second probe.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `null` until the second probe.
     pub longest_interval_ms: Option<u64>,
-    /// The time since it became regular; absent if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The time since it became regular; `null` if it is not.
     pub regular_ms: Option<u64>,
-    /// The HTTP status of the last answer to it; absent for an agent-check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The HTTP status of the last answer to it; `null` for an agent-check.
     pub code: Option<u16>,
     /// The verdict in that answer.
     pub verdict: Verdict,
@@ -52,8 +47,7 @@ pub struct ProberRecord {
     /// out.
     pub in_a_row: u32,
     /// True if, by the agent's own settings, it has received the present verdict so often that it must have
-    /// acted on it; absent if the agent does not wait for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// acted on it; `null` if the agent does not wait for it.
     pub acknowledged: Option<bool>,
 }
 
@@ -65,10 +59,8 @@ pub struct HaproxyReport {
     /// The server that stands for this node there, with its backend: `app/worker-1`.
     pub server: String,
     /// Its state there, as HAProxy has it: `UP`, `DOWN`, `NOLB`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Its sessions there; absent if the header has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Its sessions there; `null` if the header has none.
     pub sessions: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! Decides about everybody who waits for an acknowledgement: hooks, commands, a host that goes down.
 
-use super::acknowledgement::{Acknowledgement, Judgement, PoolChange, Unknown};
+use super::acknowledgement::{Judgement, PoolChange, Unknown};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -84,15 +84,15 @@ impl WaitState {
     ) -> Self {
         let is_turned = judgement.change == goal.pool_change();
         let state = match judgement.acknowledgement {
-            Acknowledgement::Unknown(Unknown::NoProbers) if is_turned => Self::NoProbers,
-            Acknowledgement::Yes if is_turned => match (goal, sessions) {
+            Err(Unknown::NoProbers) if is_turned => Self::NoProbers,
+            Ok(true) if is_turned => match (goal, sessions) {
                 (Goal::Released, Sessions::Left | Sessions::Unknown) => Self::Waiting,
                 (Goal::Released, Sessions::NotCounted) => Self::NotCounted,
                 _ => Self::Reached,
             },
-            Acknowledgement::Unknown(Unknown::Stale | Unknown::Misconfigured) => Self::NotKnown,
+            Err(Unknown::Stale | Unknown::Misconfigured) => Self::NotKnown,
             _ if !is_turned && judgement.change == PoolChange::Back => Self::InService,
-            Acknowledgement::Unknown(_) if is_turned => Self::NotKnown,
+            Err(_) if is_turned => Self::NotKnown,
             _ => Self::Waiting,
         };
         let is_long =

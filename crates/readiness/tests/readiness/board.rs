@@ -154,7 +154,7 @@ fn the_age_of_a_flip_is_by_the_agents_own_clock() {
     let day = Duration::from_hours(24);
     scenario.board.set_node(node(true), at(2), WALL + day);
     for wall in [WALL, WALL + day * 2] {
-        let status = Status::read(&scenario.board, "1", at(5), wall);
+        let status = Status::read(&scenario.board, at(5), wall);
         assert_eq!((status.flips[0].age_ms, status.flips[0].at_unix_ms), (3000, 24 * 3_600_000));
     }
 }
@@ -210,9 +210,9 @@ fn a_view_has_no_change_in_it() {
             stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {
-            let (status, since) = scenario.board.read(at(0), WALL, |board| {
-                (Status::of(board, "1"), board.now.since(board.last_pool_change()))
-            });
+            let (status, since) = scenario
+                .board
+                .read(at(0), WALL, |board| (Status::of(board), board.now.since(board.last_pool_change())));
             let Some(n) = status.uid.as_deref().and_then(|uid| uid.parse::<u64>().ok()) else { continue };
             let verdict = if n % 2 == 1 { Verdict::Draining } else { Verdict::Ready };
             assert_eq!(status.verdict, Some(verdict), "{n}");
@@ -233,7 +233,7 @@ fn a_view_records_the_flip_that_it_shows() {
             scenario.board.prove(at(second));
         }
         scenario.board.read(at(second), WALL, |board| {
-            let status = Status::of(board, "1");
+            let status = Status::of(board);
             assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
             assert_eq!((status.flips[0].to, board.last_pool_change()), (verdict, at(second)));
         });

@@ -164,14 +164,19 @@ fn the_form_is_the_one_that_its_number_names() {
     let expected = json!({
         "node": "n1",
         "facts_format": 2,
-        "cache": {"age_ms": 60_000, "stale": true, "stale_after_ms": 15_000, "on_stale": "ready"},
+        "cache": {
+            "age_ms": 60_000, "stale": true, "taken_over": false, "error": null, "stale_after_ms": 15_000,
+            "on_stale": "ready",
+        },
         "node_exists": true,
         "facts": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "unschedulable": true,
+            "kept": null,
             "deleting": false,
             "taints": [{"key": "example.com/down", "value": "soon", "effect": "NoSchedule"}],
             "labels": {"example.com/pool": "a", "example.com/spare": ""},
+            "annotations": {},
             "internal_ips": ["10.0.0.7", "fd00::7"],
             "unreachable": {"added_unix_ms": 7},
         },
@@ -224,9 +229,9 @@ fn services_are_taken_over_by_their_names() {
     before.prove(at(0));
     before.set_service(0, 0, at(0), WALL);
     before.set_service(1, 2, at(0), WALL);
-    let json = serde_json::to_vec(&Status::read(&before, "1.2.3", at(1), WALL)).unwrap();
+    let json = serde_json::to_vec(&Status::read(&before, at(1), WALL)).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap(), at(1), WALL));
-    let count = |name| after.service("a", name, at(1)).unwrap().local_endpoints;
-    assert_eq!(["new", "two", "unheard", "none"].map(count), [1, 2, 1, 0]);
+    let count = |name| after.service("a", name, at(1)).unwrap().service.local_endpoints;
+    assert_eq!(["new", "two", "unheard", "none"].map(count), [None, Some(2), None, Some(0)]);
 }

@@ -104,7 +104,7 @@ impl Scenario {
     }
 
     pub(crate) fn status(&self, second: u64) -> Status {
-        Status::read(&self.board, "1.2.3", at(second), WALL)
+        Status::read(&self.board, at(second), WALL)
     }
 
     pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {

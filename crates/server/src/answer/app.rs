@@ -1,18 +1,29 @@
 //! The routes of an agent, with all that they answer from.
 
 use super::big_answers::BigAnswers;
-use super::verdicts::{Activate, Verdicts};
 use super::wait::{PodSettings, Waits};
 use crate::metrics::{Metrics, StateCollector, with_all};
 use crate::probers::{ProberSettings, Probers};
 use crate::reading::Reader;
+use futures::future::BoxFuture;
 use nodegate_agent_api::Predecessor;
-use nodegate_readiness::{Board, Liveness, Moment, Timeline};
+use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The number of requests that may wait for the first result of their checks. Further requests are answered
+/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
+/// the clients that name a hanging check would take all connections. A quarter of
+/// the default limit of connections; for fewer connections see [`App::limit_waiting`].
+const MAX_WAITING: usize = 128;
+
+/// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
+/// result. The server waits no longer than the checks' own timeouts allow.
+pub type Activate = Arc<dyn Fn(Vec<CheckId>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The parts of an [`App`].
 pub struct AppParts {
@@ -32,10 +43,6 @@ pub struct AppParts {
     pub probers: ProberSettings,
     /// How the node's pods are known.
     pub pods: PodSettings,
-    /// The version of nodegate.
-    pub version: &'static str,
-    /// The commit that nodegate was built from.
-    pub revision: Option<&'static str>,
 }
 
 /// The routes of an agent, each group with what it answers from.
@@ -43,7 +50,9 @@ pub struct App {
     pub(crate) reader: Arc<Reader>,
     pub(super) liveness: Arc<Liveness>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) verdicts: Arc<Verdicts>,
+    pub(super) activate: Activate,
+    /// The permits of requests that wait for the first result of their checks.
+    pub(super) waiting: Semaphore,
     pub(crate) waits: Waits,
     pub(super) big: Arc<BigAnswers>,
 }
@@ -51,19 +60,19 @@ pub struct App {
 impl App {
     /// Creates an app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
-        let AppParts { board, timeline, liveness, activate, metrics, version, revision, .. } = parts;
-        let probers = Arc::new(Probers::new(parts.probers));
+        let AppParts { board, timeline, liveness, activate, metrics, .. } = parts;
+        let probers = Arc::new(Probers::new(parts.probers, Arc::clone(&board)));
         let noted = Arc::clone(&probers.noted);
         let _ = board.after_change.set(Box::new(move |()| noted.notify_one()));
         // The operating system's randomness is the key of the id. Two processes never share it, unlike the seed of a
         // generator.
         let start_id = format!("{:016x}", RandomState::new().hash_one(()));
-        let reader =
-            Arc::new(Reader { board, probers, timeline, version, start_id, port_taken: Mutex::default() });
-        let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics, revision);
+        let reader = Arc::new(Reader { board, probers, timeline, start_id, port_taken: Mutex::default() });
+        let registry = with_all(parts.registry, StateCollector(Arc::clone(&reader)), &metrics);
         let big = BigAnswers::new(Arc::clone(&reader), registry);
         Self {
-            verdicts: Arc::new(Verdicts::new(Arc::clone(&reader), Arc::clone(&metrics), activate)),
+            activate,
+            waiting: Semaphore::new(MAX_WAITING),
             waits: Waits::new(Arc::clone(&reader), parts.pods),
             big: Arc::new(big),
             reader,
@@ -72,10 +81,17 @@ impl App {
         }
     }
 
+    /// Lowers the number of waiting requests to a quarter of a listener's connections, if that is less than
+    /// the present limit. Must be called before the app is served.
+    pub(crate) fn limit_waiting(&self, max_connections: usize) {
+        let most = (max_connections / 4).clamp(1, MAX_WAITING);
+        self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
+    }
+
     /// Takes over the probers of the previous agent and returns their number. Must be called before the app
     /// is served.
     pub fn take_over_probers(&self, predecessor: &Predecessor) -> usize {
-        self.reader.probers.take_over(predecessor, &self.reader.board, self.now())
+        self.reader.probers.take_over(predecessor, self.now())
     }
 
     /// Sets the maximum age of the big answers (`/metrics`, `/status.json`, the page), once; a second without this
@@ -106,17 +122,19 @@ mod tests {
 
     impl App {
         pub(crate) fn of(board: Board) -> Arc<Self> {
+            Self::with(board, Arc::new(|_| Box::pin(std::future::ready(()))))
+        }
+
+        pub(crate) fn with(board: Board, activate: Activate) -> Arc<Self> {
             Arc::new(Self::new(AppParts {
                 board: Arc::new(board),
                 timeline: Timeline::new(nodegate_clock::now()),
                 liveness: Arc::new(Liveness::new(Moment::default())),
-                activate: Arc::new(|_| Box::pin(std::future::ready(()))),
+                activate,
                 metrics: Arc::default(),
                 registry: Registry::default(),
                 probers: ProberSettings::default(),
                 pods: PodSettings::default(),
-                version: "",
-                revision: None,
             }))
         }
     }

@@ -1,18 +1,18 @@
 //! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`. Each is
 //! rendered at most once a second, and shared by all requests.
 
-use super::body::AnswerBody;
-use super::response_head::{HTML, JSON, ResponseHead};
+use super::response::{AnswerBody, HTML, JSON, ResponseHead};
 use super::slots::{Holder, Slot, Slots};
 use crate::page;
 use crate::reading::Reader;
 use bytes::Bytes;
+use futures::FutureExt;
+use http::StatusCode;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{Response, StatusCode};
 use nodegate_agent_api::DrainSummary;
-use nodegate_http::Format;
+use nodegate_http::{Answer, Client, Format};
 use nodegate_readiness::Moment;
 use nodegate_readiness::moment::since_epoch;
 use prometheus_client::registry::Registry;
@@ -63,14 +63,12 @@ pub(super) struct BigAnswers {
     registry: Registry,
     /// The maximum age of a rendering; [`RENDER_EVERY`] if it is not set.
     pub(super) every: OnceLock<Duration>,
-    rendered: [(Representation, Mutex<Option<Rendered>>); ALL.len()],
+    rendered: [(Representation, Mutex<Rendered>); ALL.len()],
     slots: Arc<Slots>,
 }
 
-struct Rendered {
-    at: Moment,
-    bytes: Bytes,
-}
+/// The latest rendering, and the time of it.
+type Rendered = Option<(Moment, Bytes)>;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -83,7 +81,7 @@ impl BigAnswers {
     /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
     /// again later. One client on loopback has a slot beside the others: a starting agent must always be able to ask
     /// the agent that it replaces.
-    pub(super) fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
+    fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
         let extra = client.to_canonical().is_loopback().then(|| self.slots.take(Holder::Node, 1, 1));
         let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MAX_SENT, MAX_EACH))?;
         Some((slot, nodegate_clock::now() + SENT_WITHIN))
@@ -92,14 +90,22 @@ impl BigAnswers {
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
     /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
     /// a small answer is rendered here.
-    pub(super) async fn answer(
-        self: Arc<Self>,
+    pub(super) fn answer(
+        self: &Arc<Self>,
         mut head: ResponseHead,
         which: Representation,
-        slot: Option<(Slot, Instant)>,
+        client: Client,
         now: Moment,
         elsewhere: bool,
-    ) -> Response<AnswerBody> {
+    ) -> Answer<AnswerBody> {
+        let is_small = which == Representation::Drain;
+        let slot = if is_small { None } else { self.slot(client.address) };
+        if slot.is_none() && !is_small {
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+            let busy =
+                format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
+            return Answer::Now(head.text(StatusCode::SERVICE_UNAVAILABLE, busy));
+        }
         let format = match which {
             Representation::Status { .. } | Representation::Drain => &JSON,
             Representation::Metrics(format) => format.content_type(),
@@ -110,23 +116,28 @@ impl BigAnswers {
                 &HTML
             }
         };
-        let this = Arc::clone(&self);
-        let render = move || this.rendering(which, now);
-        let rendered = match self.latest(which, now) {
-            Some(bytes) => Ok(bytes),
-            None if !elsewhere || which == Representation::Drain => render(),
-            None => tokio::task::spawn_blocking(render).await.unwrap_or_else(|error| Err(error.into())),
+        let this = Arc::clone(self);
+        let answered = async move {
+            let rendered = match this.latest(which, now) {
+                Some(bytes) => Ok(bytes),
+                None if !elsewhere || is_small => this.rendering(which, now),
+                None => {
+                    let render = move || this.rendering(which, now);
+                    tokio::task::spawn_blocking(render).await.unwrap_or_else(|error| Err(error.into()))
+                }
+            };
+            match rendered {
+                Ok(left) => head.finish(StatusCode::OK, format, AnswerBody { left, slot }),
+                Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            }
         };
-        match rendered {
-            Ok(bytes) => head.finish(StatusCode::OK, format, AnswerBody::limited(bytes, slot)),
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        }
+        Answer::Later(answered.boxed())
     }
 
     /// Returns the latest rendering if it is recent enough, and if no other is being made.
     fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
         let (_, rendered) = self.rendered.iter().find(|(own, _)| *own == which)?;
-        self.recent(rendered.try_lock().ok()?.as_ref(), which, now)
+        self.recent(&*rendered.try_lock().ok()?, which, now)
     }
 
     /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
@@ -136,22 +147,21 @@ impl BigAnswers {
             return Ok(self.render(which, now)?.into());
         };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
+        if let Some(bytes) = self.recent(&rendered, which, now) {
             return Ok(bytes);
         }
         // Drops spare capacity: the buffer lives until the last client has received it.
         let bytes = Bytes::from(self.render(which, now)?.into_boxed_slice());
-        *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
+        *rendered = Some((now, bytes.clone()));
         Ok(bytes)
     }
 
     /// Returns a rendering unless it is too old, or older than the latest change of the board.
-    fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
+    fn recent(&self, rendered: &Rendered, which: Representation, now: Moment) -> Option<Bytes> {
         let every = self.every.get().copied().unwrap_or(RENDER_EVERY);
         let every = if which == Representation::Drain { DRAIN_EVERY } else { every };
-        let changed = self.reader.board.last_change();
-        let recent = rendered.filter(|rendered| now.since(rendered.at) < every && rendered.at > changed)?;
-        Some(recent.bytes.clone())
+        let (at, bytes) = rendered.as_ref()?;
+        (now.since(*at) < every && *at > self.reader.board.last_change()).then(|| bytes.clone())
     }
 
     fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>> {
@@ -171,13 +181,6 @@ impl BigAnswers {
             }
         })
     }
-}
-
-/// Returns the 503 for a client that gets no slot for its big answer.
-pub(super) fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
-    head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-    let busy = format!("up to {MAX_SENT} answers of this kind are sent at a time; try again in a second\n");
-    head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
 }
 
 #[cfg(test)]

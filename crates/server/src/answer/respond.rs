@@ -1,13 +1,14 @@
 //! Answers requests: from a request to its response.
 
 use super::app::App;
-use super::big_answers::{Representation, too_many};
-use super::body::AnswerBody;
-use super::response_head::{Answered, Answering, ResponseHead};
-use super::verdicts::{Asker, may_be_a_balancer};
+use super::big_answers::Representation;
+use super::response::{AnswerBody, ResponseHead};
+use super::verdicts::may_be_a_balancer;
+use crate::probers::ProbeRequest;
 use crate::route::Route;
 use futures::FutureExt;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::header::{ALLOW, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use nodegate_agent_api::Status;
 use nodegate_http::{Answer, Client, Format};
@@ -22,7 +23,7 @@ const PATHS: &str = "/health, /nodecheck, /nodename, /livez, /readyz, /drain.jso
 /// The port that a request came by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// The address that serves the [`Route::is_large`] routes in place of this one.
+    /// The address that serves metrics, status and page in place of this one.
     pub(crate) metrics_moved_to: Option<SocketAddr>,
 }
 
@@ -45,8 +46,8 @@ impl App {
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to), and counts the answer. If the port has
-    /// `metrics_moved_to`, the [`Route::is_large`] routes answer 404 and name that address. Without a port
-    /// everything is rendered on this thread.
+    /// `metrics_moved_to`, metrics, status and page are a 404 that names that address. Without a port everything is
+    /// rendered on this thread.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
         route: Route,
@@ -55,17 +56,17 @@ impl App {
         client: Client,
         port: Option<Port>,
     ) -> Answer<AnswerBody> {
-        let finish = move |app: &Self, uri: &Uri, (response, verdict): Answered| {
+        let finish = move |app: &Self, uri: &Uri, response: Response<AnswerBody>| {
             let (address, code) = (client.address.to_canonical(), response.status());
             tracing::debug!(client = %address, path = %uri, code = code.as_u16(), "answered a request");
-            app.metrics.answered(route, code, verdict);
+            app.metrics.answered(route, code);
             response
         };
         match self.answer(route, request, now, client, port) {
-            Answering::Now(answered) => Answer::Now(finish(self, request.uri(), answered)),
-            Answering::Later(answered) => {
+            Answer::Now(response) => Answer::Now(finish(self, request.uri(), response)),
+            Answer::Later(response) => {
                 let (app, uri) = (Arc::clone(self), request.uri().clone());
-                Answer::Later(answered.map(move |answered| finish(&app, &uri, answered)).boxed())
+                Answer::Later(response.map(move |response| finish(&app, &uri, response)).boxed())
             }
         }
     }
@@ -80,8 +81,8 @@ impl App {
         };
         self.metrics.stray(kind);
         if !client.on_this_node {
-            let asker = Asker { client, server_state: None };
-            self.verdicts.record_stray(&asker, text, None, self.now());
+            let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::Other, self.now());
+            self.record_stray(&request, text, None);
         }
     }
 
@@ -93,13 +94,12 @@ impl App {
         now: Moment,
         client: Client,
         port: Option<Port>,
-    ) -> Answering {
-        let metrics_moved_to = port.and_then(|port| port.metrics_moved_to);
+    ) -> Answer<AnswerBody> {
         let format = match route {
             Route::Metrics => Format::accepted(request.headers()),
             _ => Format::Prometheus,
         };
-        let asker = Asker::new(client, request.headers_mut());
+        let probe = ProbeRequest::new(client, request.headers_mut(), route, now);
         let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
         let may_be_a_balancer = !has_verdict && may_be_a_balancer(client, request.headers());
@@ -110,76 +110,61 @@ impl App {
         let (method, uri) = (request.method(), request.uri());
         let record_stray = |code| {
             if may_be_a_balancer {
-                self.verdicts.record_stray(&asker, &format!("{method} {}", uri.path()), Some(code), now);
+                self.record_stray(&probe, &format!("{method} {}", uri.path()), Some(code));
             }
         };
+        if !is_answered || *method == Method::OPTIONS {
+            head.header(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
+        }
         if !is_answered {
-            head.allow();
             self.metrics.stray("method");
             record_stray(405);
             let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
-            return head.text(StatusCode::METHOD_NOT_ALLOWED, text).into();
+            return Answer::Now(head.text(StatusCode::METHOD_NOT_ALLOWED, text));
         }
-        if *method == Method::OPTIONS {
-            head.allow();
-        }
-        if let (Some(address), true) = (metrics_moved_to, route.is_large()) {
-            let moved = format!("not here: --metrics-addr has moved it to {address}\n");
-            return head.text(StatusCode::NOT_FOUND, moved).into();
-        }
-        let slot = match route.is_large().then(|| self.big.slot(client.address)) {
-            Some(None) => return too_many(head).into(),
-            slot => slot.flatten(),
-        };
         let query = uri.query().unwrap_or_default();
-        let which = match route {
-            Route::Metrics => Representation::Metrics(format),
-            Route::Status => Representation::Status { pretty: query == "pretty" },
-            Route::Drain => Representation::Drain,
-            Route::Page => {
-                record_stray(200);
-                Representation::Page { refreshes: query != "pause" }
-            }
-            Route::Health | Route::NodeCheck => {
-                return self.verdicts.health(head, route, asker, uri, now);
-            }
-            Route::Services => return Answering::Now(self.verdicts.service_health(head, uri, &asker, now)),
+        let node_name = || self.reader.board.node_name().ok_or(NODE_NAME_MISSING);
+        Answer::Now(match route {
+            Route::Health | Route::NodeCheck => return self.health(head, probe, uri),
+            Route::Services => self.service_health(head, &probe, uri),
             Route::Wait => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
-                let held = async move { (app.waits.answer(head, &uri, client, now).await, None) };
-                return Answering::Later(held.boxed());
+                return Answer::Later(async move { app.waits.answer(head, &uri, client, now).await }.boxed());
             }
-            Route::NodeName => {
-                let named = self.node_name().map(|name| format!("Node: \"{name}\""));
-                return head.result(named, StatusCode::INTERNAL_SERVER_ERROR).into();
+            Route::Drain => return self.big.answer(head, Representation::Drain, client, now, port.is_some()),
+            Route::Metrics | Route::Status | Route::Page => {
+                if let Some(address) = port.and_then(|port| port.metrics_moved_to) {
+                    let moved = format!("not here: --metrics-addr has moved it to {address}\n");
+                    return Answer::Now(head.text(StatusCode::NOT_FOUND, moved));
+                }
+                let which = match route {
+                    Route::Metrics => Representation::Metrics(format),
+                    Route::Status => Representation::Status { pretty: query == "pretty" },
+                    _ => Representation::Page { refreshes: query != "pause" },
+                };
+                if route == Route::Page {
+                    record_stray(200);
+                }
+                return self.big.answer(head, which, client, now, port.is_some());
             }
             Route::Live => {
-                let alive = self.liveness.check(now).map(|()| "ok");
-                return head.result(alive, StatusCode::SERVICE_UNAVAILABLE).into();
+                head.result(self.liveness.check(now).map(|()| "ok"), StatusCode::SERVICE_UNAVAILABLE)
             }
-            Route::Ready => return head.result(self.ready(), StatusCode::SERVICE_UNAVAILABLE).into(),
-            Route::Other => {
+            Route::Ready if self.waits.is_closing() => {
+                head.text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
+            }
+            Route::Ready => head.result(node_name().map(|_| "ok"), StatusCode::SERVICE_UNAVAILABLE),
+            Route::NodeName => {
+                let named = node_name().map(|name| format!("Node: \"{name}\""));
+                head.result(named, StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Route::AgentCheck | Route::Other => {
                 self.metrics.stray("path");
                 record_stray(404);
                 let text = format!("{:.100}: not found; try {PATHS}\n", uri.path());
-                return head.text(StatusCode::NOT_FOUND, text).into();
+                head.text(StatusCode::NOT_FOUND, text)
             }
-        };
-        let big = Arc::clone(&self.big).answer(head, which, slot, now, port.is_some());
-        Answering::Later(big.map(|response| (response, None)).boxed())
-    }
-
-    /// Returns the name of the node, or what is missing.
-    fn node_name(&self) -> Result<&str, &'static str> {
-        self.reader.board.node_name().ok_or(NODE_NAME_MISSING)
-    }
-
-    /// Returns whether this agent can answer for its node.
-    fn ready(&self) -> Result<&'static str, &'static str> {
-        if self.waits.is_closing() {
-            return Err("shutting down");
-        }
-        self.node_name().map(|_| "ok")
+        })
     }
 
     /// Returns the whole status: node, checks, flips, probers and drain.

@@ -1,17 +1,17 @@
 //! `/services/<namespace>/<name>`: the health of a watched Service on this node, as kube-proxy's
 //! healthCheckNodePort shows it.
 
-use super::response_head::{Answered, JSON, ResponseHead};
-use super::verdicts::{Asker, Verdicts};
-use crate::probers::RequestTarget;
+use super::app::App;
+use super::response::{AnswerBody, JSON, ResponseHead};
+use crate::probers::{ProbeRequest, RequestTarget};
 use crate::route::{NOT_WATCHED, service_of};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{StatusCode, Uri};
+use http::{Response, StatusCode, Uri};
 use nodegate_program::sanitize_short;
 use nodegate_readiness::board::NODE_NAME_MISSING;
-use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
-use nodegate_readiness::{Moment, Query, Reply, ServiceView, Verdict};
+use nodegate_readiness::check::KUBE_PROXY;
+use nodegate_readiness::{CheckId, Moment, Query, Reply, Verdict};
 use serde_json::json;
 
 /// The maximum length of a path in an error, in characters.
@@ -21,45 +21,34 @@ const MAX_SHOWN: usize = 160;
 /// it.
 static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
-impl Verdicts {
-    /// Returns the answer of kube-proxy (`pkg/proxy/healthcheck/service_health.go`), byte for byte, and its
-    /// verdict if it says anything about the node. With `?drain=<code>` a draining node answers that code
-    /// with weight 0, because kube-proxy does not know cordons.
+impl App {
+    /// Returns the answer of kube-proxy (`pkg/proxy/healthcheck/service_health.go`), byte for byte. With
+    /// `?drain=<code>` a draining node answers that code with weight 0, because kube-proxy does not know cordons.
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
+        request: &ProbeRequest,
         uri: &Uri,
-        asker: &Asker,
-        now: Moment,
-    ) -> Answered {
+    ) -> Response<AnswerBody> {
+        let now = request.at;
         if self.reader.board.node_name().is_none() {
-            return (head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING), None);
+            return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
         }
-        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        let found = service_of(path).and_then(|service @ (namespace, name)| {
-            Some((service, self.reader.board.service(namespace, name, now)?))
-        });
-        let Some(((namespace, name), view)) = found else {
-            let asked = sanitize_short(path, MAX_SHOWN);
-            let why = match service_of(path) {
-                Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => NOT_WATCHED,
-                _ => "takes /services/<namespace>/<name>",
-            };
-            return (head.text(StatusCode::NOT_FOUND, format!("{asked}: {why}\n")), None);
+        let (board, path, query) = (&self.reader.board, uri.path(), uri.query().unwrap_or_default());
+        let service = service_of(path).filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+        let view = service.and_then(|(namespace, name)| board.service(namespace, name, now));
+        let (Some((namespace, name)), Some(view)) = (service, view) else {
+            let why = if service.is_some() { NOT_WATCHED } else { "takes /services/<namespace>/<name>" };
+            return head.text(StatusCode::NOT_FOUND, format!("{}: {why}\n", sanitize_short(path, MAX_SHOWN)));
         };
-        let (asked, drain) = match Query::parse(query, self.reader.board.catalog()) {
-            Ok(query) => {
-                let is_excepted = query.excluded && self.reader.board.is_out_by_label_alone(now);
-                let drain = query.drain.filter(|_| !is_excepted && self.is_draining(now));
-                (query.drain.filter(|_| !query.excluded), drain)
-            }
-            Err(bad) => {
-                let body = Reply::error(400, &bad).body;
-                return (head.finish(StatusCode::BAD_REQUEST, &JSON, body), None);
-            }
+        let asked = match Query::parse(query, board.catalog()) {
+            Ok(asked) => asked,
+            Err(bad) => return head.finish(StatusCode::BAD_REQUEST, &JSON, Reply::error(400, &bad).body),
         };
-        let ServiceView { local_endpoints, is_returning, changed, .. } = view;
-        let proxy_healthy = !is_returning && self.is_proxy_healthy(now);
+        let is_excepted = asked.excluded && board.is_out_by_label_alone(now);
+        let drain = asked.drain.filter(|_| !is_excepted && self.is_draining(now));
+        let local_endpoints = board.policy().local_endpoints(view.service.local_endpoints, view.is_stale);
+        let proxy_healthy = !view.service.is_returning(now) && self.is_proxy_healthy(now);
         let (status, verdict) = match (local_endpoints, drain) {
             (1.., None) if proxy_healthy => (StatusCode::OK, Verdict::Ready),
             (1.., Some(code)) if proxy_healthy => {
@@ -68,9 +57,8 @@ impl Verdicts {
             }
             _ => (StatusCode::SERVICE_UNAVAILABLE, Verdict::NotReady),
         };
-        let was_draining =
-            || self.reader.board.last_known(now).is_some_and(|known| known.verdict == Verdict::Draining);
-        if verdict == Verdict::Ready && asked.is_some() && was_draining() {
+        let was_draining = || board.last_known(now).is_some_and(|known| known.verdict == Verdict::Draining);
+        if verdict == Verdict::Ready && asked.drain.is_some() && !asked.excluded && was_draining() {
             self.metrics.fail_open.inc();
         }
         let body = format!(
@@ -83,15 +71,14 @@ impl Verdicts {
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // The change is of the same state as the answer, so no answer from before it counts as one after it.
-        let target = RequestTarget::Service { path, query, changed };
-        self.record(asker, target, Some(status.as_u16()), Some(verdict), now);
-        (head.finish(status, &JSON, Bytes::from(body)), Some(verdict))
+        let target = RequestTarget::Service { path, query, changed: view.service.changed };
+        self.record_verdict(request, target, Some(status), Some(verdict));
+        head.finish(status, &JSON, Bytes::from(body))
     }
 
     /// Returns true if the node is draining, whether or not `node_ready` is a default check.
     fn is_draining(&self, now: Moment) -> bool {
-        let node_ready = self.reader.board.catalog().find(NODE_READY);
-        node_ready.is_some_and(|id| self.reader.board.report(id, now).outcome.verdict() == Verdict::Draining)
+        self.reader.board.report(CheckId::NodeReady, now).outcome.verdict() == Verdict::Draining
     }
 
     /// Returns true unless kube-proxy is known to be unhealthy. If kube-proxy does not run or its state is

@@ -1,47 +1,24 @@
-//! The routes that tell the verdict, and HAProxy's agent-check: what they answer from, and who is told.
+//! The routes that tell the verdict, `/health` and `/nodecheck`, and HAProxy's agent-check: what they answer, and the
+//! record of what a client was told. The agent answers at once, unless the checks of the request must run first.
 
-use crate::metrics::Metrics;
+use super::app::App;
+use super::response::{AnswerBody, JSON, ResponseHead};
 use crate::probers::{ProbeRequest, RequestTarget};
-use crate::reading::Reader;
-use futures::future::BoxFuture;
-use http::HeaderMap;
-use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
-use nodegate_http::Client;
+use crate::route::Route;
+use futures::FutureExt;
+use http::header::{ACCEPT, USER_AGENT};
+use http::{HeaderMap, Response, StatusCode, Uri};
+use nodegate_http::{Answer, Client};
+use nodegate_readiness::board::why;
 use nodegate_readiness::probers::GivenAnswer;
-use nodegate_readiness::{CheckId, Moment, Query, Verdict};
+use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
-
-/// The number of requests that may wait for the first result of their checks. Further requests are answered
-/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
-/// the clients that name a hanging check would take all connections. A quarter of
-/// the default limit of connections; for fewer connections see [`Verdicts::limit_waiting`].
-const MAX_WAITING: usize = 128;
 
 /// The time that the start of a check may take beyond the timeout of its first run. nodegate-local-checks
 /// waits for the result as long, because a node that is short of CPU may deliver it some hundred milliseconds
 /// late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
-
-/// The header in which HAProxy describes its server (`http-check send-state`).
-static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
-
-/// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
-/// status.
-const MAX_STATE_BYTES: usize = 512;
-
-/// The client of a request for the verdict.
-pub(super) struct Asker {
-    pub(super) client: Client,
-    pub(super) server_state: Option<HeaderValue>,
-}
-
-impl Asker {
-    pub(super) fn new(client: Client, headers: &mut HeaderMap) -> Self {
-        Self { client, server_state: headers.remove(&SERVER_STATE) }
-    }
-}
 
 /// Returns true if a client whose request gets no verdict may be a load balancer: not on this node, and neither a
 /// browser, nor a kubelet, nor Prometheus.
@@ -55,30 +32,7 @@ pub(super) fn may_be_a_balancer(client: Client, headers: &HeaderMap) -> bool {
     !client.on_this_node && !is_browser && !is_of_cluster
 }
 
-/// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
-/// result. The server waits no longer than the checks' own timeouts allow.
-pub type Activate = Arc<dyn Fn(Vec<CheckId>) -> BoxFuture<'static, ()> + Send + Sync>;
-
-/// The routes that tell the verdict. Files beside this one have the answers of each.
-pub(crate) struct Verdicts {
-    pub(super) reader: Arc<Reader>,
-    pub(super) metrics: Arc<Metrics>,
-    activate: Activate,
-    waiting: Semaphore,
-}
-
-impl Verdicts {
-    pub(super) fn new(reader: Arc<Reader>, metrics: Arc<Metrics>, activate: Activate) -> Self {
-        Self { reader, metrics, activate, waiting: Semaphore::new(MAX_WAITING) }
-    }
-
-    /// Lowers the number of waiting requests to a quarter of a listener's connections, if that is less than
-    /// the present limit. Must be called before the app is served.
-    pub(crate) fn limit_waiting(&self, max_connections: usize) {
-        let most = (max_connections / 4).clamp(1, MAX_WAITING);
-        self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
-    }
-
+impl App {
     /// Starts the checks of a query that have no valid result, and waits for their first results.
     pub(super) async fn wait_for_results(&self, query: &Query, now: Moment) {
         let pending = self.reader.board.pending(query, now);
@@ -93,26 +47,191 @@ impl Verdicts {
     }
 
     /// Records a request that gets no verdict, so that a load balancer that goes on sending it is named.
-    pub(super) fn record_stray(&self, asker: &Asker, text: &str, code: Option<u16>, now: Moment) {
+    pub(super) fn record_stray(&self, request: &ProbeRequest, text: &str, code: Option<u16>) {
         let verdict = if code == Some(200) { Verdict::Ready } else { Verdict::NotReady };
-        self.record(asker, RequestTarget::Stray { text }, code, Some(verdict), now);
+        self.reader.probers.note(request, RequestTarget::Stray { text }, GivenAnswer { verdict, code });
     }
 
-    /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
-    /// not recorded.
-    pub(super) fn record(
+    /// Counts and records the verdict that a client got. An answer without a verdict says nothing about the node.
+    pub(super) fn record_verdict(
         &self,
-        asker: &Asker,
+        request: &ProbeRequest,
         target: RequestTarget<'_>,
-        code: Option<u16>,
+        code: Option<StatusCode>,
         verdict: Option<Verdict>,
-        now: Moment,
     ) {
         let Some(verdict) = verdict else { return };
-        let Client { address: peer, on_this_node } = asker.client;
-        let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
-        let server_state = server_state.filter(|state| state.len() <= MAX_STATE_BYTES);
-        let request = ProbeRequest { peer, on_this_node, target, server_state };
-        self.reader.probers.note(&request, GivenAnswer { verdict, code }, &self.reader.board, now);
+        self.metrics.count_verdict(request.route, verdict);
+        let given = GivenAnswer { verdict, code: code.map(|code| code.as_u16()) };
+        self.reader.probers.note(request, target, given);
+    }
+
+    /// Answers from the rendered answers if possible (the hot path), else after the first results of the
+    /// checks.
+    pub(super) fn health(
+        self: &Arc<Self>,
+        head: ResponseHead,
+        mut request: ProbeRequest,
+        uri: &Uri,
+    ) -> Answer<AnswerBody> {
+        match self.reader.board.lookup(uri.query().unwrap_or_default(), request.at) {
+            Lookup::Hit(reply) => Answer::Now(self.tell(head, &request, uri, reply)),
+            Lookup::Bad(bad) => Answer::Now(verdict_response(head, request.route, Reply::error(400, &bad))),
+            Lookup::Miss(query) => {
+                let (this, uri) = (Arc::clone(self), uri.clone());
+                let answered = async move {
+                    this.wait_for_results(&query, request.at).await;
+                    request.at = this.reader.now();
+                    let raw = uri.query().unwrap_or_default();
+                    let reply = this.reader.board.answer(raw, &query, request.at);
+                    this.tell(head, &request, &uri, reply)
+                };
+                Answer::Later(answered.boxed())
+            }
+        }
+    }
+
+    /// Returns the response with this reply, and records it.
+    fn tell(
+        &self,
+        head: ResponseHead,
+        request: &ProbeRequest,
+        uri: &Uri,
+        reply: Reply,
+    ) -> Response<AnswerBody> {
+        if reply.fails_open {
+            self.metrics.fail_open.inc();
+        }
+        let verdict = reply.verdict;
+        let response = verdict_response(head, request.route, reply);
+        let target = RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() };
+        self.record_verdict(request, target, Some(response.status()), verdict);
+        response
+    }
+}
+
+fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if route == Route::Health {
+        return head.finish(status, &JSON, reply.body);
+    }
+    match reply.verdict {
+        Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
+        Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
+        None if status == StatusCode::BAD_REQUEST => head.finish(status, &JSON, reply.body),
+        None => head.text(status, "Down"),
+    }
+}
+
+/// The longest reason in an answer, in characters. HAProxy shows the line in one row of its status page.
+const MAX_REASON: usize = 100;
+
+pub(crate) struct AgentCheckAnswer {
+    pub(crate) line: String,
+    /// `None` if the agent does not know its node.
+    verdict: Option<Verdict>,
+    /// The moment for which the answer is true.
+    at: Moment,
+}
+
+impl App {
+    /// Returns the answer for this moment. Each line names both the operational and the administrative state,
+    /// because HAProxy keeps the state that a line does not name: `down` after `drain` would stay in drain,
+    /// and a lone `drain` would leave an earlier `down` (tried on 2.6).
+    pub(crate) async fn agent_check(&self) -> AgentCheckAnswer {
+        if self.reader.board.node_name().is_none() {
+            let line = "down #NODE_NAME is not set\n".to_owned();
+            return AgentCheckAnswer { line, verdict: None, at: self.reader.now() };
+        }
+        self.wait_for_results(&Query::default(), self.reader.now()).await;
+        let now = self.reader.now();
+        let (verdict, reason) = why(&self.reader.board.default_reports(now));
+        if self.reader.board.last_known(now).is_some_and(|known| verdict < known.verdict) {
+            self.metrics.fail_open.inc();
+        }
+        let line = match (verdict, reason) {
+            (Verdict::Ready, _) => "up ready\n".to_owned(),
+            (Verdict::Draining, _) => "up drain\n".to_owned(),
+            (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),
+        };
+        AgentCheckAnswer { line, verdict: Some(verdict), at: now }
+    }
+
+    /// Logs an answered agent-check and records its client; `sent` is its `agent-send` string.
+    pub(crate) fn record_agent_check(&self, client: Client, sent: &[u8], answer: &AgentCheckAnswer) {
+        let (address, line) = (client.address.to_canonical(), answer.line.trim_end());
+        tracing::debug!(client = %address, line, "answered an agent-check");
+        let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::AgentCheck, answer.at);
+        self.record_verdict(&request, RequestTarget::AgentCheck { sent }, None, answer.verdict);
+    }
+}
+
+/// Replaces control characters and cuts the reason, so that it can't end the line early. Its text comes from
+/// the API server or from a program.
+fn one_line(reason: &str) -> String {
+    reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::check::NODE_READY;
+    use nodegate_readiness::{
+        Board, Catalog, Condition, ConditionStatus, LocalCheck, Node, NodeFacts, Policy, StartMode,
+    };
+    use std::collections::BTreeSet;
+    use std::future::pending;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// nodegate-local-checks waits as long for a result.
+    #[tokio::test(start_paused = true)]
+    async fn a_first_result_may_come_a_second_after_the_timeout() {
+        let timeout = Duration::from_secs(5);
+        let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: StartMode::OnDemand };
+        let (name, catalog) = (Some("n1".to_owned()), Catalog::new(vec![check]));
+        let query = Query::parse("check=kubelet", &catalog).unwrap();
+        let board = Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {}));
+        let app = App::with(board, Arc::new(|_| Box::pin(pending())));
+        let began = tokio::time::Instant::now();
+        app.wait_for_results(&query, app.now()).await;
+        assert_eq!(began.elapsed().as_millis() / 10, 600);
+    }
+
+    fn node(status: ConditionStatus) -> Node {
+        let condition = Condition { kind: "Ready".to_owned(), status, reason: "Reason".to_owned() };
+        Node::Present(NodeFacts { conditions: vec![condition], ..NodeFacts::default() })
+    }
+
+    #[test]
+    fn the_words_and_the_reason_are_of_one_moment() {
+        let catalog = Catalog::new(Vec::new());
+        let default = [catalog.find(NODE_READY).unwrap()];
+        let name = Some("n1".to_owned());
+        let app = App::of(Board::new(name, Policy::default(), catalog, &default, Box::new(|_| {})));
+        app.reader.board.prove(app.now());
+        let over = AtomicBool::new(false);
+        let flip = || {
+            while !over.load(Ordering::Relaxed) {
+                for status in [ConditionStatus::True, ConditionStatus::False] {
+                    app.reader.board.set_node(node(status), app.now(), nodegate_clock::wall());
+                }
+            }
+        };
+        app.reader.board.set_node(node(ConditionStatus::True), app.now(), nodegate_clock::wall());
+        let mut lines = BTreeSet::new();
+        std::thread::scope(|scope| {
+            scope.spawn(flip);
+            for _ in 0..100_000 {
+                lines.extend(app.agent_check().now_or_never().map(|answer| answer.line));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(Vec::from_iter(lines), ["down #Reason\n", "up ready\n"]);
+    }
+
+    #[test]
+    fn a_reason_stays_on_its_line() {
+        assert_eq!(one_line("Kubelet\nup ready\r"), "Kubelet up ready ");
+        assert_eq!(one_line(&"é".repeat(500)).chars().count(), MAX_REASON);
     }
 }

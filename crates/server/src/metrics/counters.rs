@@ -84,18 +84,21 @@ impl Metrics {
         self.flips.get_or_create_owned(&flip_labels(from, to, reason))
     }
 
-    /// Counts an answer on a route, and the verdict in it, whatever status the client chose for it.
-    pub(crate) fn answered(&self, route: Route, status: StatusCode, verdict: Option<Verdict>) {
-        let is_own = |code: &&str| **code == *status.as_str();
-        let is_of_class = |code: &&str| code.ends_with("xx") && code.get(..1) == status.as_str().get(..1);
-        let find = |matches: &dyn Fn(&&str) -> bool| CODES.iter().position(matches);
-        let code = find(&is_own).or_else(|| find(&is_of_class)).unwrap_or(CODES.len() - 1);
+    /// Counts an answer on a route.
+    pub(crate) fn answered(&self, route: Route, status: StatusCode) {
+        // A status itself comes before its class.
+        let is_of_class = |code: &str| code.ends_with("xx") && code.get(..1) == status.as_str().get(..1);
+        let code = CODES.iter().position(|code| *code == status.as_str() || is_of_class(code));
+        let code = code.unwrap_or(CODES.len() - 1);
         let counter = self.by_code.get(route as usize).and_then(|codes| codes.get(code));
         if let (Some(counter), Some(code)) = (counter, CODES.get(code)) {
             let labels = [("path", route.path()), ("code", code)];
             counter.get_or_init(|| self.requests.get_or_create_owned(&labels)).inc();
         }
-        let Some(verdict) = verdict else { return };
+    }
+
+    /// Counts the verdict in an answer on a route, whatever status the client chose for it.
+    pub(crate) fn count_verdict(&self, route: Route, verdict: Verdict) {
         if let Some(counter) = self.by_verdict.get(route as usize).and_then(|of| of.get(verdict as usize)) {
             let labels = [("question", route.path()), ("verdict", verdict.as_str())];
             counter.get_or_init(|| self.answers.get_or_create_owned(&labels)).inc();
@@ -106,10 +109,6 @@ impl Metrics {
     pub(crate) fn stray(&self, kind: &'static str) {
         debug_assert!(STRAYS.contains(&kind));
         self.strays.get_or_create(&[("kind", kind)]).inc();
-    }
-
-    pub(crate) fn count_answer(&self, question: &'static str, verdict: Verdict) {
-        self.answers.get_or_create(&[("question", question), ("verdict", verdict.as_str())]).inc();
     }
 }
 

@@ -14,14 +14,9 @@ use prometheus_client::registry::Registry;
 
 /// Adds all families of the agent to those of other crates. The `process_` families have no prefix, because every dashboard expects these
 /// names.
-pub(crate) fn with_all(
-    mut all: Registry,
-    state: StateCollector,
-    metrics: &Metrics,
-    revision: Option<&'static str>,
-) -> Registry {
-    let mut build = vec![("version", state.0.version)];
-    build.extend(revision.map(|revision| ("revision", revision)));
+pub(crate) fn with_all(mut all: Registry, state: StateCollector, metrics: &Metrics) -> Registry {
+    let mut build = vec![("version", env!("CARGO_PKG_VERSION"))];
+    build.extend(option_env!("NODEGATE_REVISION").map(|revision| ("revision", revision)));
     let own = all.sub_registry_with_prefix("nodegate");
     own.register("build", "The version of nodegate that runs", Info::new(build));
     metrics.register(own);

@@ -6,7 +6,7 @@ mod tests;
 use askama::Template;
 use askama::filters::{Escaper, Html};
 use nodegate_agent_api::{ProberRecord, Standing, Status};
-use nodegate_agent_client::{acknowledgement, sentence};
+use nodegate_agent_client::{acknowledgement, prober_answer, sentence};
 use nodegate_program::sanitize;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::{Age, Stamp, Verdict};
@@ -83,16 +83,15 @@ impl Look {
         };
         Self { word, class, sign }
     }
+}
 
-    /// Returns how it is shown whether the prober has acknowledged the verdict.
-    fn of_prober(prober: &ProberRecord) -> Self {
-        let (word, class, sign) = match (prober.drainable, prober.acknowledged) {
-            (false, _) => ("never", "not-ready", '✕'),
-            (true, Some(true)) => ("acknowledged", "ready", '✓'),
-            (true, Some(false)) => ("not yet", "draining", '…'),
-            (true, None) => ("not known", "unknown", '?'),
-        };
-        Self { word, class, sign }
+/// Returns the class of a prober in the style sheet.
+fn class_of(prober: &ProberRecord) -> &'static str {
+    match prober.acknowledged {
+        _ if !prober.drainable => Verdict::NotReady.as_str(),
+        Some(true) => Verdict::Ready.as_str(),
+        Some(false) => Verdict::Draining.as_str(),
+        None => "unknown",
     }
 }
 
@@ -121,10 +120,8 @@ impl Page<'_> {
             0 => "no regular prober".to_owned(),
             of => format!("{} of {of} balancers", drain.acknowledged_probers),
         };
-        let sessions = self.status.sessions().map_or("not counted".to_owned(), |count| {
-            let (plural, left) = (if count == 1 { "" } else { "s" }, if is_ready { "" } else { " left" });
-            format!("{count} session{plural}{left}")
-        });
+        let sessions = self.status.sessions();
+        let sessions = sessions.map_or("not counted".to_owned(), |count| format!("sessions: {count}"));
         let released = if is_ready {
             Look { word: "Sessions", class: "idle", sign: '·' }
         } else {
@@ -143,17 +140,5 @@ impl Page<'_> {
             self.status.probers.iter().partition(|prober| prober.standing.is_waited_for());
         rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.drainable, prober.standing));
         (rows, others)
-    }
-
-    /// Returns what the operator should know of a prober.
-    fn remark(&self, prober: &ProberRecord) -> Option<&str> {
-        let who = prober.who();
-        let mut waiting_for = self.status.drain.waiting_for.iter();
-        match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
-            _ if prober.misses_drains() => Some("can't see drains: a drain does not change this answer"),
-            _ if !prober.drainable => Some("a drain does not change this answer"),
-            Some(waiting) => Some(&waiting.why),
-            None => (prober.standing == Standing::Silent).then_some("silent"),
-        }
     }
 }

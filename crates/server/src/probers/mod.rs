@@ -5,7 +5,6 @@ mod args;
 mod balancers;
 mod probe_request;
 mod prober;
-mod replacement;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,26 +16,18 @@ pub(crate) use prober::Prober;
 
 use self::probe_request::{ParsedRequest, parse_shown};
 use self::prober::{ProberId, RecordedAnswer, ServerReport};
-use self::replacement::Rules;
-use self::table::Table;
+use self::table::{Overflows, Table};
 use crate::route::SERVICES_PREFIX;
 use nodegate_agent_api::{AckSettings, Predecessor, ProberRecord, Traffic};
-use nodegate_http::{KnownClients, Networks};
+use nodegate_http::{Client, KnownClients, Networks};
 use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerState};
-use nodegate_readiness::{Board, CheckId, Moment};
+use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-
-/// The number of slots for probers whose answer a drain changes. A handful is usual.
-const SLOTS: usize = 256;
-/// The number of slots for probers whose answer no drain changes. They are only shown.
-const SHOWN_ONLY_SLOTS: usize = 64;
-/// The number of slots for probers of Services: six load balancers that probe all sixteen Services in two ways.
-const SERVICE_SLOTS: usize = 192;
 
 /// The number of clients with places of their own for connections, if no balancers are named: those that have been
 /// regular for longest.
@@ -50,7 +41,10 @@ const CLOCK_OFFSET: Duration = Duration::from_hours(24);
 
 /// The probers and their probe requests.
 pub(crate) struct Probers {
-    tables: Mutex<Tables>,
+    board: Arc<Board>,
+    table: Mutex<Table>,
+    /// When the known clients were last chosen.
+    chosen: AtomicMoment,
     hasher: RandomState,
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
@@ -59,64 +53,6 @@ pub(crate) struct Probers {
     pub(crate) known: KnownClients,
     /// Notified after each recorded probe.
     pub(crate) noted: Arc<Notify>,
-}
-
-struct Tables {
-    /// The probers whose answer a drain changes; those of watched Services; and those whose answer no drain changes. A
-    /// prober of a Service counts for the acknowledgement of the Service, and for that of the node if a drain changes
-    /// its answer. One that is only shown takes no slot of one that counts, and one that probes a Service no slot of
-    /// one that probes the node.
-    by_kind: [Table; 3],
-    /// When the known clients were last chosen.
-    chosen: Option<Moment>,
-}
-
-impl Tables {
-    fn new(are_named: bool) -> Self {
-        let rules = |rules| if are_named { Rules::BALANCERS } else { rules };
-        let node = Table::new(SLOTS, rules(Rules::STRANGERS));
-        let services = Table::new(SERVICE_SLOTS, rules(Rules::SERVICES));
-        let shown_only = Table::new(SHOWN_ONLY_SLOTS, rules(Rules::STRANGERS));
-        Self { by_kind: [node, services, shown_only], chosen: None }
-    }
-
-    /// Returns the table for a prober of this kind.
-    fn of(&mut self, kind: ProberKind) -> &mut Table {
-        let [node, services, shown_only] = &mut self.by_kind;
-        match kind {
-            ProberKind::Node { .. } => node,
-            ProberKind::Service { .. } => services,
-            ProberKind::Other => shown_only,
-        }
-    }
-
-    fn probers(&self) -> impl Iterator<Item = &Prober> {
-        self.by_kind.iter().flat_map(Table::probers)
-    }
-
-    /// Returns the addresses of the probers that have been regular for longest.
-    fn regular_for_longest(&self, now: Moment) -> Networks {
-        let regular = self.probers().filter(|prober| prober.history.standing(now).is_waited_for());
-        let mut regular: Vec<_> =
-            regular.map(|prober| (prober.history.regular_since(), prober.name.address)).collect();
-        regular.sort_unstable();
-        let mut chosen = BTreeSet::new();
-        for (_, address) in regular {
-            if chosen.len() < KNOWN {
-                chosen.insert(address);
-            }
-        }
-        chosen.into_iter().collect()
-    }
-}
-
-/// Since when every prober has been recorded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Listening {
-    /// The start of this agent or its predecessor, or the last time at which there were too many.
-    pub(crate) since: Moment,
-    /// The number of probes from probers that had no slot.
-    pub(crate) overflows: u64,
 }
 
 /// The settings of the probers.
@@ -131,52 +67,53 @@ pub struct ProberSettings {
 }
 
 impl Probers {
-    pub(crate) fn new(settings: ProberSettings) -> Self {
-        let tables = Tables::new(!settings.balancers.networks().is_everybody());
-        let (hasher, listening_since, known, noted) = <(_, _, KnownClients, _)>::default();
+    pub(crate) fn new(settings: ProberSettings, board: Arc<Board>) -> Self {
+        let (hasher, listening_since, known, noted, chosen) = <(_, _, KnownClients, _, _)>::default();
         known.set(settings.balancers.networks().clone());
-        Self { tables: Mutex::new(tables), hasher, listening_since, settings, known, noted }
+        let table = Mutex::new(Table::new(!settings.balancers.networks().is_everybody()));
+        Self { board, table, chosen, hasher, listening_since, settings, known, noted }
     }
 
     /// Records that a client sent this probe request and got this answer.
-    pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: GivenAnswer, board: &Board, now: Moment) {
-        let balancers = &self.settings.balancers;
-        if !balancers.networks().contains(request.peer) {
+    pub(crate) fn note(&self, request: &ProbeRequest, target: RequestTarget<'_>, given: GivenAnswer) {
+        let (balancers, mut client) = (&self.settings.balancers, request.client);
+        if !balancers.networks().contains(client.address) {
             return;
         }
         // All addresses of a named network are one client.
-        let named = balancers.name_of(request.peer).and_then(|name| balancers.first_address(name));
-        let request = &ProbeRequest { peer: named.unwrap_or(request.peer), ..*request };
-        let (signal, now) = (date(board.last_signal()), date(now));
-        let changed = match request.target {
+        let name = balancers.name_of(client.address);
+        client.address = name.and_then(|name| balancers.first_address(name)).unwrap_or(client.address);
+        let (signal, now) = (date(self.board.last_signal()), date(request.at));
+        let changed = match target {
             RequestTarget::Service { changed, .. } => signal.max(date(changed)),
             _ => signal,
         };
-        let state = request.server_state.and_then(ServerState::parse);
+        let state = request.server_state();
         let report = state.map(|state| (state.state, state.sessions));
-        let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changed, now });
+        let key = self.key(client.address, target, state);
+        let answer = RecordedAnswer { given, report, changed, now };
         let noted = {
-            let mut tables = self.tables();
-            if tables.chosen.is_none_or(|chosen| now.since(chosen) >= KNOWN_FOR)
-                && !self.balancers_are_named()
-            {
-                tables.chosen = Some(now);
-                self.known.set(tables.regular_for_longest(now));
+            let mut table = self.table();
+            let is_due = self.chosen.get().is_none_or(|chosen| now.since(chosen) >= KNOWN_FOR);
+            if is_due && !table.are_named {
+                self.chosen.advance(now);
+                self.known.set(regular_for_longest(&table, now));
             }
-            tables.by_kind.iter_mut().find_map(|table| table.note(key, &answer))
+            table.note(key, &answer)
         };
         match noted {
-            None => self.enter(key, request, state, &answer, board),
-            Some(true) => warn_if_blind(request, board),
+            None => self.enter(key, client, target.parse(&self.board), state, &answer),
+            Some(true) => warn_if_blind(client, &target.parse(&self.board)),
             Some(false) => {}
         }
         self.noted.notify_one();
     }
 
     /// Returns the key of a probe request, which is odd.
-    fn key(&self, request: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
+    fn key(&self, peer: IpAddr, target: RequestTarget<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        request.write_to(&mut hasher);
+        peer.to_canonical().hash(&mut hasher);
+        target.write_to(&mut hasher);
         if let Some(state) = state {
             hasher.write(state.node.as_bytes());
             // A separator that no name contains.
@@ -191,20 +128,20 @@ impl Probers {
     fn enter(
         &self,
         key: u64,
-        request: &ProbeRequest<'_>,
+        client: Client,
+        request: ParsedRequest,
         state: Option<ServerState<'_>>,
         answer: &RecordedAnswer,
-        board: &Board,
     ) {
-        let balancer = self.settings.balancers.name_of(request.peer);
-        let name = ProberId::new(request.peer, balancer, request.target.parse(board), state);
-        self.tables().of(name.request.kind).enter(key, name, request.on_this_node, answer);
+        let balancer = self.settings.balancers.name_of(client.address);
+        let name = ProberId::new(client.address, balancer, request, state);
+        self.table().enter(key, name, client.on_this_node, answer);
     }
 
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
     /// before the first answer. Skips probers that this agent would show in other words, and those that do
     /// not count for it.
-    pub(crate) fn take_over(&self, predecessor: &Predecessor, board: &Board, now: Moment) -> usize {
+    pub(crate) fn take_over(&self, predecessor: &Predecessor, now: Moment) -> usize {
         let now = date(now);
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
@@ -213,13 +150,12 @@ impl Probers {
             if address.is_some_and(|address| !balancers.networks().contains(address)) {
                 continue;
             }
-            let Some(prober) = address.and_then(|address| self.taken_over(prober, address, board, now))
-            else {
+            let Some(prober) = address.and_then(|address| self.taken_over(prober, address, now)) else {
                 // One that is only shown is no loss.
                 lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
             };
-            taken += usize::from(self.tables().of(prober.kind()).take_over(prober, now));
+            taken += usize::from(self.table().take_over(prober, now));
         }
         // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
         // clients or a prober was lost.
@@ -231,14 +167,8 @@ impl Probers {
     }
 
     /// Returns the prober as this agent would have recorded it; `None` if it would not have.
-    fn taken_over(
-        &self,
-        prober: &ProberRecord,
-        address: IpAddr,
-        board: &Board,
-        now: Moment,
-    ) -> Option<Prober> {
-        let request = parse_shown(&prober.request, board)?;
+    fn taken_over(&self, prober: &ProberRecord, address: IpAddr, now: Moment) -> Option<Prober> {
+        let request = parse_shown(&prober.request, &self.board)?;
         let state = match &prober.haproxy {
             Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
             None => None,
@@ -258,41 +188,51 @@ impl Probers {
     /// Returns the remembered probers, sorted by address and probe request.
     pub(crate) fn remembered(&self, now: Moment) -> Vec<Prober> {
         let is_shown = |prober: &&Prober| !prober.has_expired(date(now));
-        let mut remembered: Vec<_> = self.tables().probers().filter(is_shown).cloned().collect();
+        let mut remembered: Vec<_> = self.table().probers().filter(is_shown).cloned().collect();
         remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
         remembered
     }
 
-    /// Returns since when every prober of the node, or else of the Services, has been recorded.
-    pub(crate) fn listening(&self, of_node: bool, board: &Board, now: Moment) -> Listening {
-        let opened = date(board.opened().unwrap_or(now));
+    /// Returns since when every prober of the node, or else of the Services, has been recorded: the start of this agent
+    /// or its predecessor, or the last time at which there were too many; and the number of probes without a slot.
+    pub(crate) fn listening(&self, of_node: bool, now: Moment) -> (Moment, u64) {
+        let opened = date(self.board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
-        let tables = self.tables();
-        let [node, services, _] = &tables.by_kind;
-        let Table { overflows, overflown, .. } = if of_node { node } else { services };
-        Listening { since: overflown.map_or(since, |overflown| overflown.max(since)), overflows: *overflows }
+        let table = self.table();
+        let Overflows { count, last } = if of_node { table.of_node } else { table.of_services };
+        (last.map_or(since, |last| last.max(since)), count)
     }
 
     /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
         let is_waited_for = |prober: &Prober| prober.history.standing(date(now)).is_waited_for();
-        let tables = self.tables();
-        tables.probers().any(|prober| prober.name.request.checks.contains(&check) && is_waited_for(prober))
+        self.table()
+            .probers()
+            .any(|prober| prober.name.request.checks.contains(&check) && is_waited_for(prober))
     }
 
-    /// Locks the tables, for a few lines that only read or change records.
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the table, for a few lines that only read or change records.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Returns the addresses of the probers that have been regular for longest.
+fn regular_for_longest(table: &Table, now: Moment) -> Networks {
+    let regular = table.probers().filter(|prober| prober.history.standing(now).is_waited_for());
+    let regular: BTreeSet<_> =
+        regular.map(|prober| (prober.history.regular_since(), prober.name.address)).collect();
+    let mut seen = BTreeSet::new();
+    let addresses = regular.into_iter().map(|(_, address)| address);
+    addresses.filter(|address| seen.insert(*address)).take(KNOWN).collect()
+}
+
 /// Logs a client that has become regular and can't see drains.
-fn warn_if_blind(request: &ProbeRequest<'_>, board: &Board) {
-    let ParsedRequest { text, kind, .. } = request.target.parse(board);
-    if kind == ProberKind::Other && !request.on_this_node {
+fn warn_if_blind(client: Client, request: &ParsedRequest) {
+    if request.kind == ProberKind::Other && !client.on_this_node {
         tracing::warn!(
-            client = %request.peer.to_canonical(),
-            request = text,
+            client = %client.address.to_canonical(),
+            request = request.text,
             "a client regularly sends a request whose answer no drain changes; let it send GET /health by plain \
              HTTP/1.1"
         );

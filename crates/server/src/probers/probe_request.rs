@@ -1,13 +1,12 @@
 //! Probe requests, normalized so that all spellings of a request are equal.
 
 use crate::route::{Route, service_of};
-use http::Method;
-use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::probers::{AGENT_CHECK, ProberKind};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use nodegate_http::Client;
+use nodegate_readiness::probers::{AGENT_CHECK, ProberKind, ServerState};
 use nodegate_readiness::{Board, CheckId, CheckRef, Moment, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::hash::Hasher;
-use std::net::IpAddr;
 
 /// The characters that stay unescaped. The text comes from strangers, and appears on a page, on terminals and
 /// in a label.
@@ -30,16 +29,35 @@ const OPTIONS: &str = "OPTIONS /";
 /// The number of bytes that are read of an `agent-send` string.
 pub(crate) const MAX_AGENT_SEND: usize = 64;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProbeRequest<'a> {
-    /// The address of the client.
-    pub(crate) peer: IpAddr,
-    /// True if the client is on this node.
-    pub(crate) on_this_node: bool,
-    /// What it asks for.
-    pub(crate) target: RequestTarget<'a>,
+/// The header in which HAProxy describes its server (`http-check send-state`).
+static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
+
+/// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
+/// status.
+const MAX_STATE_BYTES: usize = 512;
+
+/// A probe request: when it came from which client, and what that says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbeRequest {
+    pub(crate) client: Client,
     /// The value of `X-Haproxy-Server-State`.
-    pub(crate) server_state: Option<&'a [u8]>,
+    server_state: Option<HeaderValue>,
+    pub(crate) route: Route,
+    /// The moment for which its answer is true.
+    pub(crate) at: Moment,
+}
+
+impl ProbeRequest {
+    /// Creates a request, and takes the server state out of its headers.
+    pub(crate) fn new(client: Client, headers: &mut HeaderMap, route: Route, at: Moment) -> Self {
+        Self { client, server_state: headers.remove(&SERVER_STATE), route, at }
+    }
+
+    /// Returns what the client says of itself, if it is a HAProxy.
+    pub(super) fn server_state(&self) -> Option<ServerState<'_>> {
+        let state = self.server_state.as_ref()?.as_bytes();
+        ServerState::parse(state).filter(|_| state.len() <= MAX_STATE_BYTES)
+    }
 }
 
 /// The kinds of probe requests.
@@ -63,29 +81,22 @@ pub(super) struct ParsedRequest {
     pub(super) checks: Vec<CheckId>,
 }
 
-impl ProbeRequest<'_> {
-    /// Hashes the client and its unparsed request.
+impl RequestTarget<'_> {
+    /// Hashes the unparsed request.
     pub(super) fn write_to(&self, hasher: &mut impl Hasher) {
-        let peer = match self.peer {
-            IpAddr::V4(peer) => peer.to_ipv6_mapped(),
-            IpAddr::V6(peer) => peer,
-        };
-        let peer = peer.octets();
         // Neither mark can end a path or a query, or be a path.
-        let (what, mark, query) = match self.target {
-            RequestTarget::Http { path, query } | RequestTarget::Service { path, query, .. } => {
-                (path.as_bytes(), b"?", query.as_bytes())
+        let parts = match self {
+            Self::Http { path, query } | Self::Service { path, query, .. } => {
+                [path.as_bytes(), b"?", query.as_bytes()]
             }
-            RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
-            RequestTarget::Stray { text } => (text.as_bytes(), b"\0", b"?".as_slice()),
+            Self::AgentCheck { sent } => [*sent, b"\0", b""],
+            Self::Stray { text } => [text.as_bytes(), b"\0", b"?"],
         };
-        for part in [&peer[..], what, mark, query] {
+        for part in parts {
             hasher.write(part);
         }
     }
-}
 
-impl RequestTarget<'_> {
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
     /// for the answer.
     pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
@@ -108,9 +119,9 @@ impl RequestTarget<'_> {
                 service_of(path).and_then(|(namespace, name)| board.catalog().service(namespace, name));
             index.map_or(ProberKind::Other, |index| ProberKind::Service { index, sees_drains, ignores_label })
         } else if query.checks.is_empty() {
-            kind_of(board, board.default_checks(), ignores_label)
+            kind_of(board.default_checks(), ignores_label)
         } else {
-            kind_of(board, checks.iter().copied(), ignores_label)
+            kind_of(checks.iter().copied(), ignores_label)
         };
         let names = query.checks.iter().filter(|_| !of_service).map(|check| match check {
             CheckRef::Known(id) => board.catalog().name(*id),
@@ -153,17 +164,13 @@ fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = String::from_utf8_lossy(line.get(..MAX_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", harmless(&line)) };
-    ParsedRequest { text, kind: kind_of(board, board.default_checks(), false), checks: Vec::new() }
+    ParsedRequest { text, kind: kind_of(board.default_checks(), false), checks: Vec::new() }
 }
 
 /// Returns the kind of a prober of these checks; `node_ready` is the only one that drains change.
-fn kind_of(board: &Board, mut checks: impl Iterator<Item = CheckId>, ignores_label: bool) -> ProberKind {
-    let node_ready = board.catalog().find(NODE_READY);
-    if checks.any(|id| Some(id) == node_ready) {
-        ProberKind::Node { ignores_label }
-    } else {
-        ProberKind::Other
-    }
+fn kind_of(mut checks: impl Iterator<Item = CheckId>, ignores_label: bool) -> ProberKind {
+    let sees_drains = checks.any(|id| id == CheckId::NodeReady);
+    if sees_drains { ProberKind::Node { ignores_label } } else { ProberKind::Other }
 }
 
 /// Escapes foreign text into harmless characters.

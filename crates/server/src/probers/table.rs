@@ -1,28 +1,77 @@
-//! A table of probers of one kind, found by a hash of their identity and of their probe request.
+//! The table of the probers, found by a hash of their identity and of their probe request; and the choice of the prober
+//! to drop when all slots of its kind are taken, or when one address has all that it may have.
 
 use super::prober::{Prober, ProberId, RecordedAnswer};
-use super::replacement::{self, Rules, Slot};
+use nodegate_http::client_key;
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::ProbeHistory;
-use std::collections::BTreeMap;
+use nodegate_readiness::probers::{ProbeHistory, ProberKind, Standing};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+/// The slots for probers of one kind. One that is only shown takes no slot of one that counts, and one that probes a
+/// Service no slot of one that probes the node.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    /// The number of all slots.
+    all: usize,
+    /// The maximum number of different probe requests of one client. No balancer sends more, and one client must not
+    /// take all slots.
+    requests: usize,
+    /// The maximum number of slots of one client, e.g. for the backends of one HAProxy that sends their names.
+    each: usize,
+    /// The number of regular probers that a client always keeps.
+    keeps: usize,
+}
+
+impl Slots {
+    fn of(kind: ProberKind, are_named: bool) -> Self {
+        let (all, requests) = match kind {
+            // A handful is usual.
+            ProberKind::Node { .. } => (256, 8),
+            // Six load balancers that probe all sixteen Services in two ways: as a server and as one of the last resort.
+            ProberKind::Service { .. } => (192, 32),
+            // They are only shown.
+            ProberKind::Other => (64, 8),
+        };
+        if are_named {
+            // All of them are clients in `--balancers`.
+            Self { all, requests: 64, each: usize::MAX, keeps: usize::MAX }
+        } else {
+            Self { all, requests, each: 128, keeps: 32 }
+        }
+    }
+}
+
+/// The number of probers that always keep their slots: those that have been regular for longest.
+const SENIORS: usize = 128;
+
+/// The overflows of probers of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overflows {
+    /// The number of probes that found no slot, or took that of a prober that may be a balancer.
+    pub(super) count: u64,
+    /// The time of the latest one.
+    pub(super) last: Option<Moment>,
+}
+
 /// The probers by the key of their probe request. Keys are odd; one that has not probed this agent yet has an even
-/// one.
-#[derive(Debug)]
+/// one. A prober of a Service counts for the acknowledgement of the Service, and for that of the node if a drain changes
+/// its answer.
+#[derive(Debug, Default)]
 pub(super) struct Table {
-    most: usize,
-    rules: Rules,
+    /// True if `--balancers` names the clients that count.
+    pub(super) are_named: bool,
     probers: BTreeMap<u64, Prober>,
     taken_over: u64,
-    /// The number of probes that found no slot, or took that of a prober that may be a balancer.
-    pub(super) overflows: u64,
-    pub(super) overflown: Option<Moment>,
+    pub(super) of_node: Overflows,
+    pub(super) of_services: Overflows,
 }
 
 impl Table {
-    pub(super) fn new(most: usize, rules: Rules) -> Self {
-        Self { most, rules, probers: BTreeMap::new(), taken_over: 0, overflows: 0, overflown: None }
+    pub(super) fn new(are_named: bool) -> Self {
+        Self { are_named, ..Self::default() }
     }
 
     /// Records an answer. Returns `None` if no prober has this key, else whether it has just become regular.
@@ -62,21 +111,86 @@ impl Table {
         self.probers.iter().find(|(_, known)| *known.name == *name).map(|(key, _)| *key)
     }
 
-    /// Returns true if there is a slot for a new prober. Drops another one for it if need be.
+    /// Returns true if there is a slot for a new prober. Drops the least important one for it if need be.
     fn make_room(&mut self, name: &ProberId, now: Moment) -> bool {
         self.probers.retain(|_, prober| !prober.has_expired(now));
-        let slot = replacement::slot_for(name, &self.probers, self.most, self.rules, now);
-        if matches!(slot, Slot::Full | Slot::Of { may_be_balancer: true, .. }) {
-            self.overflows += 1;
-            self.overflown = self.overflown.max(Some(now));
-        }
-        if let Slot::Of { key, .. } = slot {
-            self.probers.remove(&key);
-        }
-        !matches!(slot, Slot::Surplus | Slot::Full)
+        let slots = Slots::of(name.request.kind, self.are_named);
+        let kind = discriminant(&name.request.kind);
+        let taken: Vec<_> =
+            self.probers.iter().filter(|(_, other)| discriminant(&other.kind()) == kind).collect();
+        let client = client_key(name.address);
+        let own: Vec<_> =
+            taken.iter().copied().filter(|(_, other)| client_key(other.name.address) == client).collect();
+        let requests: BTreeSet<_> = own.iter().map(|(_, own)| own.name.request.text.as_str()).collect();
+        let has_all = own.len() >= slots.each
+            || (requests.len() >= slots.requests && !requests.contains(name.request.text.as_str()));
+        let dropped = if has_all {
+            // The surplus of one address is its own affair.
+            lowest_ranked(&own, now).map(|(_, key)| key)
+        } else if taken.len() < slots.all {
+            return true;
+        } else {
+            let lowest = lowest_ranked(&taken, now);
+            let overflows = match name.request.kind {
+                ProberKind::Node { .. } => Some(&mut self.of_node),
+                ProberKind::Service { .. } => Some(&mut self.of_services),
+                ProberKind::Other => None,
+            };
+            let may_be_balancer = lowest.is_none_or(|(rank, _)| matches!(rank, Rank::Undecided(..)));
+            if let Some(overflows) = overflows.filter(|_| may_be_balancer) {
+                *overflows = Overflows { count: overflows.count + 1, last: overflows.last.max(Some(now)) };
+            }
+            lowest.map(|(_, key)| key).or_else(|| beyond_its_share(taken, slots))
+        };
+        dropped.and_then(|key| self.probers.remove(&key)).is_some()
     }
 
     pub(super) fn probers(&self) -> impl Iterator<Item = &Prober> {
         self.probers.values()
+    }
+}
+
+/// Returns the key of the least important prober, and its importance, unless all are regular.
+fn lowest_ranked(probers: &[(&u64, &Prober)], now: Moment) -> Option<(Rank, u64)> {
+    probers.iter().filter_map(|(key, prober)| Some((Rank::of(&prober.history, now)?, **key))).min()
+}
+
+/// Returns the key of a prober that has become regular lately, at an address that has more than its share.
+/// That is the latest one of the address that has most.
+fn beyond_its_share(mut by_age: Vec<(&u64, &Prober)>, slots: Slots) -> Option<u64> {
+    by_age.sort_by_key(|(_, prober)| prober.history.regular_since());
+    let mut taken: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut juniors = Vec::new();
+    for (age, (key, prober)) in by_age.into_iter().enumerate() {
+        let client = client_key(prober.name.address);
+        let its = taken.entry(client).or_default();
+        *its += 1;
+        if age >= SENIORS && *its > slots.keeps {
+            juniors.push((client, prober.history.regular_since(), *key));
+        }
+    }
+    let most = |(client, since, _): &(IpAddr, _, _)| (taken.get(client).copied(), *since);
+    juniors.into_iter().max_by_key(most).map(|(_, _, key)| key)
+}
+
+/// The importance of a prober that is not regular, from least to most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// A prober that is gone or asks now and then. Of these, the one with the oldest last request goes first.
+    Expendable(Moment),
+    /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
+    Undecided(u32, Moment),
+}
+
+impl Rank {
+    /// Returns `None` for a regular prober, which keeps its slot.
+    fn of(history: &ProbeHistory, now: Moment) -> Option<Self> {
+        match history.standing(now) {
+            Standing::Regular | Standing::Silent => None,
+            Standing::Occasional if history.may_become_regular(now) => {
+                Some(Self::Undecided(history.times, history.last))
+            }
+            Standing::Gone | Standing::Occasional => Some(Self::Expendable(history.last)),
+        }
     }
 }

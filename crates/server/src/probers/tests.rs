@@ -1,6 +1,8 @@
 //! Assignment of slots and identity of probers. Time is a number.
 
 use super::*;
+use crate::route::Route;
+use http::HeaderMap;
 use nodegate_agent_api::{DrainStatus, Standing, Status};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::moment::millis;
@@ -8,12 +10,14 @@ use nodegate_readiness::{Catalog, LocalCheck, Policy, StartMode, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
+/// The number of slots for probers of the node.
+const SLOTS: usize = 256;
 const IN: GivenAnswer = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
 const OUT: GivenAnswer = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
 
 struct Desk {
     probers: Probers,
-    board: Board,
+    board: Arc<Board>,
 }
 
 fn at(ms: u64) -> Moment {
@@ -24,16 +28,15 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> ProbeRequest<'a> {
-    ProbeRequest {
-        on_this_node: false,
-        peer,
-        target: if path.starts_with("/services/") {
-            RequestTarget::Service { path, query, changed: Moment::default() }
-        } else {
-            RequestTarget::Http { path, query }
-        },
-        server_state: None,
+fn request(address: IpAddr, ms: u64) -> ProbeRequest {
+    ProbeRequest::new(Client { address, on_this_node: false }, &mut HeaderMap::new(), Route::Health, at(ms))
+}
+
+fn http<'a>(path: &'a str, query: &'a str) -> RequestTarget<'a> {
+    if path.starts_with("/services/") {
+        RequestTarget::Service { path, query, changed: Moment::default() }
+    } else {
+        RequestTarget::Http { path, query }
     }
 }
 
@@ -47,26 +50,29 @@ impl Desk {
         let board = Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}));
         board.open(at(1), SystemTime::UNIX_EPOCH);
         let settings = ProberSettings { balancers: balancers.parse().unwrap(), ..ProberSettings::default() };
-        Self { probers: Probers::new(settings), board }
+        let board = Arc::new(board);
+        Self { probers: Probers::new(settings, Arc::clone(&board)), board }
     }
 
-    fn note(&self, request: &ProbeRequest<'_>, ms: u64) {
-        self.probers.note(request, OUT, &self.board, at(ms));
+    fn note(&self, address: IpAddr, target: RequestTarget<'_>, given: GivenAnswer, ms: u64) {
+        self.probers.note(&request(address, ms), target, given);
     }
 
     fn asks(&self, number: u32, path: &str, query: &str, ms: u64) {
-        self.note(&http(address(number), path, query), ms);
+        self.note(address(number), http(path, query), OUT, ms);
     }
 
     /// A HAProxy that sends this state asks for `/health`.
     fn asks_as(&self, number: u32, state: &str, ms: u64) {
-        let server_state = Some(state.as_bytes());
-        self.note(&ProbeRequest { server_state, ..http(address(number), "/health", "") }, ms);
+        let mut headers =
+            HeaderMap::from_iter([("x-haproxy-server-state".parse().unwrap(), state.parse().unwrap())]);
+        let client = Client { address: address(number), on_this_node: false };
+        let request = ProbeRequest::new(client, &mut headers, Route::Health, at(ms));
+        self.probers.note(&request, http("/health", ""), OUT);
     }
 
     fn agent_check(&self, number: u32, sent: &[u8], ms: u64) {
-        let target = RequestTarget::AgentCheck { sent };
-        self.note(&ProbeRequest { target, ..http(address(number), "", "") }, ms);
+        self.note(address(number), RequestTarget::AgentCheck { sent }, OUT, ms);
     }
 
     fn becomes_regular(&self, number: u32, path: &str, query: &str, ms: u64) {
@@ -82,11 +88,11 @@ impl Desk {
     }
 
     fn overflows(&self, ms: u64) -> u64 {
-        self.probers.listening(true, &self.board, at(ms)).overflows
+        self.probers.listening(true, at(ms)).1
     }
 
     fn listening_ms(&self, ms: u64) -> u64 {
-        millis(date(at(ms)).since(self.probers.listening(true, &self.board, at(ms)).since))
+        millis(date(at(ms)).since(self.probers.listening(true, at(ms)).0))
     }
 
     fn handover(&self, ms: u64) -> Predecessor {
@@ -111,7 +117,7 @@ fn the_same_request_in_another_spelling_is_the_same() {
         ("10.0.0.1", "check=node%5Fready,,node_ready&t=17&drain=404&drain=%3503"),
     ];
     for ((client, query), ms) in spellings.into_iter().cycle().zip((1000..).step_by(2000)).take(9) {
-        desk.note(&http(client.parse().unwrap(), "/health", query), ms);
+        desk.note(client.parse().unwrap(), http("/health", query), OUT, ms);
     }
     let [record] = <[_; 1]>::try_from(desk.records(17_000)).unwrap();
     assert_eq!(
@@ -235,9 +241,9 @@ fn one_client_has_eight_requests_and_its_surplus_is_its_own_affair() {
     for (n, name) in names.iter().enumerate() {
         desk.asks(1, "/health", name, 0);
         // One host has a whole /64.
-        desk.note(&http(format!("2001:db8:0:7:{n:x}::1").parse().unwrap(), "/health", name), 0);
+        desk.note(format!("2001:db8:0:7:{n:x}::1").parse().unwrap(), http("/health", name), OUT, 0);
     }
-    desk.note(&http("2001:db8:0:8::1".parse().unwrap(), "/health", ""), 0);
+    desk.note("2001:db8:0:8::1".parse().unwrap(), http("/health", ""), OUT, 0);
     assert_eq!((desk.overflows(0), desk.records(0).len()), (0, 17));
     let desk = Desk::new("");
     for name in &names[..8] {
@@ -271,12 +277,11 @@ fn a_request_that_no_drain_changes_takes_no_counted_slot() {
 #[test]
 fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
     let (desk, path) = (Desk::new(""), "/services/shop/web");
-    let ready = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
     for second in 0..120 {
-        desk.probers.note(&http(address(1), path, ""), ready, &desk.board, at(second * 1000));
+        desk.note(address(1), http(path, ""), IN, second * 1000);
     }
     let target = RequestTarget::Service { path, query: "", changed: at(130_000) };
-    desk.note(&ProbeRequest { target, ..http(address(1), path, "") }, 132_000);
+    desk.note(address(1), target, OUT, 132_000);
     let history = desk.probers.remembered(at(132_000))[0].history;
     assert_eq!(date(at(132_000)).since(history.row_from), Duration::from_secs(2));
 }
@@ -301,8 +306,7 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
         let desk = Desk::new("lb=10.0.0.0/24,10.0.1.1");
         let probe = |second: u32, given| {
             let number = if at_random { second.wrapping_mul(0x9e37_79b9) >> 7 } else { second };
-            let request = http(address(number % size), "/health", "");
-            desk.probers.note(&request, given, &desk.board, at(u64::from(second) * 1000));
+            desk.note(address(number % size), http("/health", ""), given, u64::from(second) * 1000);
         };
         (1..=120).for_each(|second| probe(second, IN));
         (121..=124).for_each(|second| probe(second, OUT));
@@ -315,7 +319,7 @@ fn a_pool_of_addresses_with_a_name_is_one_balancer() {
             [("lb=10.0.0.0/24", 1), ("lb=10.3.0.0/24", 1), ("", 0), ("b=10.0.0.0/24", 0)]
         {
             let after = Desk::new(balancers);
-            let found = after.probers.take_over(&desk.handover(124_000), &after.board, at(2));
+            let found = after.probers.take_over(&desk.handover(124_000), at(2));
             assert_eq!(found, taken, "{balancers}");
         }
     }
@@ -359,7 +363,7 @@ fn a_successor_takes_over_regular_probers() {
     before.asks(5, "/health", "", 400_000);
     let handover = || before.handover(400_500);
     let after = Desk::new("");
-    assert_eq!(after.probers.take_over(&handover(), &after.board, at(2)), 4);
+    assert_eq!(after.probers.take_over(&handover(), at(2)), 4);
     let stranger = address(5).to_string();
     let old = before.records(400_500).into_iter().filter(|record| record.address != stranger);
     // The row starts over, and what HAProxy says of its server comes with the next probe.
@@ -376,12 +380,12 @@ fn a_successor_takes_over_regular_probers() {
     let record = after.records(600).remove(0);
     assert_eq!((record.asked, record.standing, record.in_a_row), (401, Standing::Regular, 1));
     assert!((1000..1100).contains(&record.interval_ms.unwrap()), "{record:?}");
-    assert_eq!(after.probers.take_over(&handover(), &after.board, at(700)), 0, "all are there");
+    assert_eq!(after.probers.take_over(&handover(), at(700)), 0, "all are there");
     // The successor does not take over the listening time of an agent for which other clients count, or whose
     // probers it can't parse.
     let listened = |balancers: &str, handover: Predecessor| {
         let other = Desk::new(balancers);
-        let taken = other.probers.take_over(&handover, &other.board, at(2));
+        let taken = other.probers.take_over(&handover, at(2));
         (taken, other.listening_ms(2) > 400_000)
     };
     assert_eq!(listened("10.0.0.1,10.0.0.2", handover()), (2, true));

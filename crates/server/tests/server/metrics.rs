@@ -33,6 +33,7 @@ fn masked(text: &str) -> String {
         Some((series, _)) if VOLATILE.iter().any(|name| series.starts_with(name)) => format!("{series} #\n"),
         _ => format!("{line}\n"),
     };
+    let text = text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
     let mut lines: Vec<String> = text.lines().map(mask).collect();
     lines.chunk_by_mut(|a, b| a.starts_with('#') == b.starts_with('#')).for_each(|part| {
         if !part[0].starts_with('#') {

@@ -2,7 +2,7 @@
 
 use crate::scenario::{PAST, Running, Scenario, cordoned, facts, local_result, ready};
 use nodegate_readiness::check::KUBE_PROXY;
-use nodegate_readiness::{ConditionStatus, Node, Outcome, Reason};
+use nodegate_readiness::{ConditionStatus, EXCLUDE_LABEL, Node, NodeFacts, Outcome, Reason};
 use nodegate_server::Activate;
 use std::future::pending;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ fn status_json_and_the_page_show_the_same() {
     let status: serde_json::Value = serde_json::from_str(&compact.body).unwrap();
     assert_eq!(status["verdict"], "not-ready");
     assert_eq!(status["reason"], "<script>\"&");
-    assert_eq!(status["version"], "1.2.3");
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["flips"][0]["to"], "not-ready");
     assert_eq!(compact.body.lines().count(), 1);
     assert!(server.get("/status.json?pretty").body.lines().count() > 10);
@@ -219,6 +219,21 @@ fn status_json_and_the_page_show_the_same() {
     assert!(
         page.header("content-security-policy").unwrap().starts_with("default-src 'none'; style-src 'sha256-")
     );
+}
+
+/// kubeadm and Talos put this label on every control-plane node; in a small cluster that is all nodes.
+#[test]
+fn a_control_plane_node_that_its_label_takes_out_has_a_hint() {
+    let server = Scenario::default().serve();
+    let has_hint = |labels: &[&str], unschedulable| {
+        let labels = labels.iter().map(|key| ((*key).to_owned(), String::new())).collect();
+        server.set_node(NodeFacts { labels, unschedulable, ..ready() });
+        server.get("/").body.contains("<strong>Hint:</strong> kubeadm and Talos")
+    };
+    let control_plane = "node-role.kubernetes.io/control-plane";
+    assert!(!has_hint(&[EXCLUDE_LABEL], false), "an operator has labelled a worker");
+    assert!(has_hint(&[EXCLUDE_LABEL, control_plane], false));
+    assert!(!has_hint(&[EXCLUDE_LABEL, control_plane], true), "it is the cordon that takes the node out");
 }
 
 #[test]

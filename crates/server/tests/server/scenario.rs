@@ -118,8 +118,6 @@ impl Scenario {
             registry: Registry::default(),
             probers: ProberSettings::default(),
             pods: PodSettings::default(),
-            version: "1.2.3",
-            revision: Some("abc"),
         });
         app.render_every(self.render_every);
         World { board, timeline, app }

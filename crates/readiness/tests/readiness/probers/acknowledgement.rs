@@ -3,7 +3,7 @@
 use super::world::{World, balancer};
 use crate::scenario::node;
 use nodegate_readiness::probers::{
-    AckSettings, Acknowledgement, Goal, PoolChange, ProberKind, Sessions, Standing, Unknown, WaitState,
+    AckSettings, Goal, PoolChange, ProberKind, Sessions, Standing, Unknown, WaitState,
 };
 use nodegate_readiness::{HostSignals, Node, NodeFacts, Verdict};
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn a_slow_balancer_is_waited_for_from_its_first_probe() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.cordon(true);
     world.pass_seconds(91);
-    assert_eq!(world.judge().acknowledgement, Acknowledgement::Unknown(Unknown::Undecided(vec![1])));
+    assert_eq!(world.judge().acknowledgement, Err(Unknown::Undecided(vec![1])));
     world.cordon(false);
     world.pass_seconds(60);
     assert_eq!(world.standing(1), Standing::Regular);
@@ -181,19 +181,19 @@ fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     world.pass_seconds(10);
     let judge = |world: &World, settings| world.judge_by(&settings).acknowledgement;
     let wanted = |wanted| AckSettings { probers: Some(wanted), ..AckSettings::default() };
-    assert_eq!(judge(&world, wanted(2)), Acknowledgement::Yes);
+    assert_eq!(judge(&world, wanted(2)), Ok(true));
     let too_few = Unknown::TooFew { probers: 2, wanted: 3 };
-    assert_eq!(judge(&world, wanted(3)), Acknowledgement::Unknown(too_few));
+    assert_eq!(judge(&world, wanted(3)), Err(too_few));
     let ten = AckSettings { fall: 10, rise: 4, ..AckSettings::default() };
     world.pass_seconds(9);
-    assert_eq!(judge(&world, ten), Acknowledgement::NotYet);
+    assert_eq!(judge(&world, ten), Ok(false));
     world.pass_seconds(3);
-    assert_eq!(judge(&world, ten), Acknowledgement::Yes);
+    assert_eq!(judge(&world, ten), Ok(true));
     world.cordon(false);
     world.pass_seconds(7);
-    assert_eq!(judge(&world, ten), Acknowledgement::NotYet);
+    assert_eq!(judge(&world, ten), Ok(false));
     world.pass_seconds(3);
-    assert_eq!(judge(&world, ten), Acknowledgement::Yes);
+    assert_eq!(judge(&world, ten), Ok(true));
 }
 
 /// Returns a Ready node with the exclusion label.

@@ -2,8 +2,8 @@
 
 use crate::scenario::{Scenario, WALL, node};
 use nodegate_readiness::probers::{
-    AckSettings, Acknowledgement, GivenAnswer, Judgement, PoolChange, ProbeHistory, ProberKind, ProberRecord,
-    Standing, Subject, SubjectKind, judge,
+    AckSettings, GivenAnswer, Judgement, PoolChange, ProbeHistory, ProberKind, ProberRecord, Standing,
+    Subject, SubjectKind, judge,
 };
 use nodegate_readiness::{HostSignals, Lookup, Moment, Node, Verdict};
 use std::time::Duration;
@@ -208,7 +208,7 @@ impl World {
     /// Returns the word for why it is not known whether all have acknowledged.
     pub(crate) fn not_known(&self) -> &'static str {
         match self.judge().acknowledgement {
-            Acknowledgement::Unknown(unknown) => unknown.code(),
+            Err(unknown) => unknown.code(),
             known => panic!("{known:?}"),
         }
     }

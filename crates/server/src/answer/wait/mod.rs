@@ -3,8 +3,7 @@
 
 mod wait_query;
 
-use super::body::AnswerBody;
-use super::response_head::{JSON, ResponseHead, TEXT};
+use super::response::{AnswerBody, JSON, ResponseHead, TEXT};
 use super::slots::{Holder, Slot, Slots};
 use crate::reading::{Reader, Reading};
 use bytes::Bytes;
@@ -199,13 +198,13 @@ impl Waits {
     /// Returns the body of an answer: goal, what is missing, and why.
     fn words(&self, query: WaitQuery, reading: &Reading, state: WaitState) -> String {
         let WaitQuery { goal, service, timeout, .. } = query;
+        let mut reply = reading.wait_reply(state, goal, service);
         if query.is_json {
-            let mut reply = reading.wait_reply(state, goal, service);
             let mut services = self.reader.board.catalog().services();
             reply.service = service.and_then(|index| Some(services.nth(index)?.to_string()));
             return serde_json::to_string(&reply).unwrap_or_default() + "\n";
         }
-        let words = reading.wait_words(state, goal, service);
+        let words = reply.why;
         match state {
             WaitState::Reached => format!("{}: {words}\n", goal.as_str()),
             state if state.is_over() => format!("{words}\n"),

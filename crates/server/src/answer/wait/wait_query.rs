@@ -43,7 +43,8 @@ impl WaitQuery {
             match name {
                 "for" => {
                     let takes = "acknowledged, released or ready";
-                    goal = parse_goal(value).ok_or_else(|| wrong(name, value, takes))?;
+                    let known = Goal::ALL.into_iter().find(|goal| goal.as_str() == value);
+                    goal = known.ok_or_else(|| wrong(name, value, takes))?;
                 }
                 "timeout" => timeout = seconds(name, value)?.clamp(1, MAX_TIMEOUT),
                 "settle" => settle = Some(seconds(name, value)?.min(MAX_SETTLE)),
@@ -66,10 +67,6 @@ impl WaitQuery {
         let [timeout, settle] = [timeout, settle].map(Duration::from_secs);
         Ok(Self { goal, timeout, settle, service, is_json })
     }
-}
-
-fn parse_goal(word: &str) -> Option<Goal> {
-    Goal::ALL.into_iter().find(|goal| goal.as_str() == word)
 }
 
 /// Returns the index of a watched Service.

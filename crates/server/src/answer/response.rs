@@ -1,12 +1,71 @@
-//! The body of an answer: bytes that answers may share, sent in slices.
+//! A response: its head, and its body of bytes that responses may share, sent in slices.
 
 use super::slots::Slot;
 use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
+
+static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+static CLOSE: HeaderValue = HeaderValue::from_static("close");
+pub(super) static JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(super) static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+
+/// The response headers collected so far; a status and a body complete the response. It reuses the header map of its
+/// request: hyper passes the same map to the next request of the connection, so a kept connection allocates none.
+pub(super) struct ResponseHead(HeaderMap);
+
+impl ResponseHead {
+    /// Takes over the header map of a request.
+    pub(super) fn new(mut headers: HeaderMap) -> Self {
+        headers.clear();
+        headers.insert(CACHE_CONTROL, NO_STORE.clone());
+        Self(headers)
+    }
+
+    /// Makes hyper close the connection after this response.
+    pub(super) fn close(&mut self) {
+        self.0.insert(CONNECTION, CLOSE.clone());
+    }
+
+    pub(super) fn header(&mut self, name: HeaderName, value: HeaderValue) {
+        self.0.insert(name, value);
+    }
+
+    pub(super) fn finish(
+        mut self,
+        status: StatusCode,
+        format: &HeaderValue,
+        body: impl Into<AnswerBody>,
+    ) -> Response<AnswerBody> {
+        self.0.insert(CONTENT_TYPE, format.clone());
+        let mut response = Response::new(body.into());
+        *response.status_mut() = status;
+        *response.headers_mut() = self.0;
+        response
+    }
+
+    pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
+        self.finish(status, &TEXT, body.into() as Bytes)
+    }
+
+    /// Answers 200 with a text, or this status with an error.
+    pub(super) fn result<T: Into<Bytes>, E: Into<Bytes>>(
+        self,
+        result: Result<T, E>,
+        or: StatusCode,
+    ) -> Response<AnswerBody> {
+        match result {
+            Ok(text) => self.text(StatusCode::OK, text),
+            Err(error) => self.text(or, error),
+        }
+    }
+}
 
 /// The most bytes handed to hyper at a time. hyper copies the bytes that it sends, so a client that does not
 /// read costs this much and not a whole answer.
@@ -15,16 +74,9 @@ const SLICE: usize = 8 * 1024;
 /// The body of an answer.
 #[derive(Debug, Default)]
 pub struct AnswerBody {
-    left: Bytes,
+    pub(super) left: Bytes,
     /// The slot of this answer, released when hyper has taken the last slice, and when that must have happened.
-    slot: Option<(Slot, Instant)>,
-}
-
-impl AnswerBody {
-    /// Creates a body that holds this slot until it has been sent.
-    pub(super) fn limited(bytes: Bytes, slot: Option<(Slot, Instant)>) -> Self {
-        Self { left: bytes, slot }
-    }
+    pub(super) slot: Option<(Slot, Instant)>,
 }
 
 impl From<Bytes> for AnswerBody {
@@ -90,7 +142,7 @@ mod tests {
         let slots = Arc::<Slots>::default();
         let slot = slots.take(Holder::Node, 1, 1).unwrap();
         let until = nodegate_clock::now() + Duration::from_millis(1);
-        let mut body = AnswerBody::limited(vec![0; 2 * SLICE].into(), Some((slot, until)));
+        let mut body = AnswerBody { left: vec![0; 2 * SLICE].into(), slot: Some((slot, until)) };
         while nodegate_clock::now() <= until {}
         let cut = body.frame().now_or_never().unwrap().unwrap();
         assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::TimedOut);
