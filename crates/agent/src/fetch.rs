@@ -7,20 +7,19 @@ use nodegate_local_checks::resolve;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 /// Gets a path. Must not be called on a thread that already runs a runtime.
-pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, AskError> {
+pub(crate) fn get(target: &AgentAddress, path: &str, within: Duration) -> Result<AgentReply, AskError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| AskError::Lookup(error.to_string()))?;
-    runtime.block_on(async {
-        let deadline = Instant::now() + timeout;
-        let late = |_| AskError::Late(timeout);
-        let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late)?;
-        let found = found.map_err(AskError::Lookup)?;
+    let got = async {
+        let found = resolve(&target.host).await.map_err(AskError::Lookup)?;
         let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
-        timeout_at(deadline, get_from(&addresses, path)).await.map_err(late)?
-    })
+        get_from(&addresses, path, within).await
+    };
+    let got = runtime.block_on(async { timeout(within, got).await });
+    got.unwrap_or(Err(AskError::Late(within)))
 }
 
 #[cfg(test)]
