@@ -8,17 +8,21 @@ use nodegate_readiness::probers::{AckProgress, LISTENS_FOR, PoolChange, Sessions
 use nodegate_readiness::{Age, Reason, Verdict};
 use std::time::Duration;
 
-/// The most clients that a sentence names.
+/// The most clients, or nodes, that a sentence names.
 const NAMED: usize = 8;
+
+/// Names the first of many, and says how many are left.
+pub fn named(all: &[String]) -> String {
+    let first = all.get(..NAMED).unwrap_or(all);
+    match all.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
 
 /// Says of clients that they can't see drains; `None` if there are none.
 pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
-    let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
-    let more = match cant_see_drains.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!named.is_empty()).then(|| format!("{}{more} can't see drains", named.join(", ")))
+    (!cant_see_drains.is_empty()).then(|| format!("{} can't see drains", named(cant_see_drains)))
 }
 
 /// Returns the number of balancers in words, and names those that can't see drains.

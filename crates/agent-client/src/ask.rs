@@ -66,9 +66,65 @@ pub struct AgentReply {
     pub body: Bytes,
 }
 
+/// The JSON of an agent, which names its Node.
+pub trait AgentJson: DeserializeOwned {
+    /// The path at which it is asked for, without the query.
+    const PATH: &'static str;
+    /// The codes of an answer that has it.
+    const CODES: &'static [u16] = &[200];
+
+    /// Returns the name and the UID of the Node.
+    fn node(&self) -> (Option<&str>, Option<&str>);
+}
+
+impl AgentJson for Status {
+    const PATH: &'static str = STATUS_PATH;
+
+    fn node(&self) -> (Option<&str>, Option<&str>) {
+        (self.node.as_deref(), self.uid.as_deref())
+    }
+}
+
+impl AgentJson for DrainSummary {
+    const PATH: &'static str = DRAIN_PATH;
+
+    fn node(&self) -> (Option<&str>, Option<&str>) {
+        (self.node.as_deref(), self.uid.as_deref())
+    }
+}
+
+impl AgentJson for WaitReply {
+    const PATH: &'static str = "/wait";
+    /// 504 while the goal is not reached.
+    const CODES: &'static [u16] = &[200, 504];
+
+    fn node(&self) -> (Option<&str>, Option<&str>) {
+        self.drain.node()
+    }
+}
+
+/// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain. The caller
+/// confirms the identity of the agent.
+pub async fn ask_drain(addresses: &[SocketAddr], within: Duration) -> Result<DrainSummary, AskError> {
+    parse(&get(addresses, DRAIN_PATH, within).await?)
+}
+
+/// Parses an answer.
+pub fn parse<T: AgentJson>(reply: &AgentReply) -> Result<T, AskError> {
+    if !T::CODES.contains(&reply.status) {
+        return Err(AskError::Refused(T::PATH, reply.status));
+    }
+    serde_json::from_slice(&reply.body).map_err(|error| AskError::Foreign(T::PATH, error))
+}
+
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
-pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
+pub async fn get(addresses: &[SocketAddr], path: &str, within: Duration) -> Result<AgentReply, AskError> {
+    let got = tokio::time::timeout(within, exchange(addresses, path)).await;
+    got.map_err(|_| AskError::Late(within))?
+}
+
+async fn exchange(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
     let stream = TcpStream::connect(addresses).await.map_err(AskError::Connect)?;
     let address = stream.peer_addr().map_err(AskError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
@@ -115,35 +171,11 @@ fn cut(error: &(dyn StdError + 'static)) -> AskError {
     if error.is::<LengthLimitError>() { AskError::TooLong } else { AskError::Broken(last_cause(error)) }
 }
 
-/// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
-/// `timeout`. The caller confirms the identity of the agent.
-pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
-    let reply = tokio::time::timeout(timeout, get(addresses, DRAIN_PATH)).await;
-    parse(DRAIN_PATH, &reply.map_err(|_| AskError::Late(timeout))??, &[200])
-}
-
-/// Parses the reply to [`STATUS_PATH`].
-pub fn parse_status(reply: &AgentReply) -> Result<Status, AskError> {
-    parse(STATUS_PATH, reply, &[200])
-}
-
-/// Parses the reply to [`Waiting::path`](crate::Waiting::path), which comes with 504 while the goal is not reached.
-pub fn parse_wait(reply: &AgentReply) -> Result<WaitReply, AskError> {
-    parse("/wait", reply, &[200, 504])
-}
-
 /// Returns the agent's message in an error answer, in brackets; nothing if there is none.
 pub fn refusal(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = body.get("error").and_then(Value::as_str);
     said.map_or(String::new(), |said| format!(" ({})", sanitize(said)))
-}
-
-fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply, codes: &[u16]) -> Result<T, AskError> {
-    if !codes.contains(&reply.status) {
-        return Err(AskError::Refused(path, reply.status));
-    }
-    serde_json::from_slice(&reply.body).map_err(|error| AskError::Foreign(path, error))
 }
 
 #[cfg(test)]
@@ -153,8 +185,7 @@ mod tests {
 
     fn get_from(server: &StubServer) -> Result<AgentReply, AskError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let within = Duration::from_secs(30);
-        runtime.block_on(async { tokio::time::timeout(within, get(&[server.address()], "/")).await }).unwrap()
+        runtime.block_on(get(&[server.address()], "/", Duration::from_secs(30)))
     }
 
     #[test]
@@ -167,12 +198,14 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_called_so() {
+        let long_head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n{{}}", "x".repeat(100_000));
         for (said, error) in [
             ("", "closed without an answer"),
+            (&*long_head, "not HTTP"),
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "connection"),
         ] {
-            let message = get_from(&StubServer::saying(said)).unwrap_err().to_string();
+            let message = get_from(&StubServer::saying(said.to_owned())).unwrap_err().to_string();
             assert!(message.contains(error), "{said:?}: {message}");
         }
     }

@@ -23,24 +23,15 @@ pub struct Console {
     pub is_colourful: bool,
 }
 
-/// Returns true if the terminal understands escape codes.
-#[cfg(not(windows))]
-fn takes_escape_codes() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term != "dumb")
-}
-
-/// Makes the console understand escape codes; returns false if it can't.
-#[cfg(windows)]
-fn takes_escape_codes() -> bool {
-    anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
-}
-
 impl Default for Console {
     fn default() -> Self {
+        // Windows' console has to be told that escape codes follow.
+        let takes_escape_codes = || {
+            anstyle_query::windows::enable_ansi_colors()
+                .unwrap_or_else(anstyle_query::term_supports_ansi_color)
+        };
         let is_terminal = stdout().is_terminal() && takes_escape_codes();
-        // <https://no-color.org>
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { is_terminal, is_colourful: is_terminal && !unwanted }
+        Self { is_terminal, is_colourful: is_terminal && !anstyle_query::no_color() }
     }
 }
 

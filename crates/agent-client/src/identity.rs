@@ -1,5 +1,6 @@
 //! Confirms which Node's agent has answered, for `nodegate wait`, the plugin and the gate.
 
+use crate::ask::AgentJson;
 use nodegate_program::sanitize_short;
 use std::fmt;
 use std::net::IpAddr;
@@ -21,13 +22,8 @@ pub struct NodeIdentity {
 /// The reason why an answer is not that of the Node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrongAgent {
-    /// The agent belongs to another Node.
-    Stranger {
-        /// The Node whose agent should have answered.
-        meant: NodeIdentity,
-        /// The Node that the agent names.
-        said: NodeIdentity,
-    },
+    /// The agent belongs to another Node, in words.
+    Stranger(String),
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
 }
@@ -42,32 +38,20 @@ pub fn agent_addresses<T: AsRef<str>>(addresses: impl Iterator<Item = (T, IpAddr
 }
 
 impl NodeIdentity {
-    /// Confirms that an answer that names this Node and this UID comes from the agent of this Node.
+    /// Confirms that an answer comes from the agent of this Node.
     ///
     /// # Errors
-    /// Fails if the answer names another Node, or does not name its UID although this one has a UID.
-    pub fn confirm(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
-        self.confirm_unless_contradicted(name, uid)?;
-        if self.uid.is_none() || uid.is_some() { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
-    }
-
-    /// Confirms that an answer does not name another Node. An answer without a name passes: this is for an
-    /// agent that the API server has identified.
-    ///
-    /// # Errors
-    /// Fails if the answer names another Node.
-    pub fn confirm_unless_contradicted(
-        &self,
-        name: Option<&str>,
-        uid: Option<&str>,
-    ) -> Result<(), WrongAgent> {
+    /// Fails if the answer names another Node, or does not name its UID although this one has a UID. The caller may
+    /// accept the latter of an agent that the API server has identified.
+    pub fn confirm(&self, answer: &impl AgentJson) -> Result<(), WrongAgent> {
+        let (name, uid) = answer.node();
         let is_other_name = name.is_some_and(|name| name != self.name);
         let is_other_uid = self.uid.as_deref().zip(uid).is_some_and(|(meant, said)| meant != said);
-        if !is_other_name && !is_other_uid {
-            return Ok(());
+        if is_other_name || is_other_uid {
+            let said = Self { name: shortened(name.unwrap_or_default()), uid: uid.map(shortened) };
+            return Err(WrongAgent::Stranger(format!("it speaks for {said}, not for {self}")));
         }
-        let said = NodeIdentity { name: shortened(name.unwrap_or_default()), uid: uid.map(shortened) };
-        Err(WrongAgent::Stranger { meant: self.clone(), said })
+        if self.uid.is_none() || uid.is_some() { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
     }
 }
 
@@ -75,9 +59,7 @@ impl WrongAgent {
     /// Returns a sentence about the agent at this address.
     pub fn at(&self, address: impl fmt::Display) -> String {
         match self {
-            Self::Stranger { meant, said } => {
-                format!("another cluster's agent answers at {address}: it speaks for {said}, not for {meant}")
-            }
+            Self::Stranger(who) => format!("another cluster's agent answers at {address}: {who}"),
             Self::NotYetKnown => {
                 format!("the agent at {address} has not seen its Node yet and can't be identified")
             }
@@ -99,25 +81,33 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_agent_api::Status;
 
-    fn meant() -> NodeIdentity {
-        NodeIdentity { name: "n1".to_owned(), uid: Some("u1".to_owned()) }
+    fn confirm(meant_uid: Option<&str>, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
+        let text = |text: &str| text.to_owned();
+        let meant = NodeIdentity { name: "n1".to_owned(), uid: meant_uid.map(text) };
+        meant.confirm(&Status { node: name.map(text), uid: uid.map(text), ..Status::default() })
     }
 
     #[test]
     fn name_and_uid_must_both_be_those_of_the_node_that_is_meant() {
         let (n1, u1) = (Some("n1"), Some("u1"));
-        assert_eq!(meant().confirm(n1, u1), Ok(()));
-        for (node, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
-            let wrong = meant().confirm(node, uid).unwrap_err();
-            assert!(matches!(wrong, WrongAgent::Stranger { .. }), "{wrong:?}");
-            assert!(meant().confirm_unless_contradicted(node, uid).is_err());
+        assert_eq!(confirm(u1, n1, u1), Ok(()));
+        for (name, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
+            let wrong = confirm(u1, name, uid).unwrap_err();
+            assert!(matches!(wrong, WrongAgent::Stranger(_)), "{wrong:?}");
         }
-        let message = meant().confirm(n1, Some("u2")).unwrap_err().at("10.0.0.11");
         assert_eq!(
-            message,
+            confirm(u1, n1, Some("u2")).unwrap_err().at("10.0.0.11"),
             "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
         );
+        // An agent without a UID has not seen its Node. Where no UID is meant, a name is enough.
+        assert_eq!(confirm(u1, n1, None), Err(WrongAgent::NotYetKnown));
+        assert_eq!(confirm(None, n1, None), Ok(()));
+        // The words of a stranger are bounded, and steer no terminal.
+        let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
+        let message = confirm(u1, Some(&name), None).unwrap_err().at("10.0.0.11");
+        assert!(message.len() < 600 && !message.contains('\u{1b}'), "{message}");
     }
 
     #[test]
@@ -125,21 +115,5 @@ mod tests {
         let address = |last: u8| IpAddr::from([10, 0, 0, last]);
         let of = ["Hostname", "ExternalIP", "InternalIP", "InternalIP"].into_iter().zip((1..).map(address));
         assert_eq!(agent_addresses(of), [address(3), address(4), address(2)]);
-    }
-
-    #[test]
-    fn an_agent_without_a_uid_has_not_seen_its_node() {
-        let n1 = Some("n1");
-        assert_eq!(meant().confirm(n1, None), Err(WrongAgent::NotYetKnown));
-        assert_eq!(meant().confirm_unless_contradicted(n1, None), Ok(()));
-        // A name alone is enough.
-        assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(n1, None), Ok(()));
-    }
-
-    #[test]
-    fn the_words_of_a_stranger_are_bounded_and_steer_no_terminal() {
-        let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
-        let message = meant().confirm(Some(&name), None).unwrap_err().at("10.0.0.11");
-        assert!(message.len() < 600 && !message.contains('\u{1b}'), "{message}");
     }
 }

@@ -14,7 +14,7 @@ pub mod sentence;
 mod text;
 mod wait;
 
-pub use ask::{AgentReply, AskError, MAX_REPLY, ask_drain, get, parse_status, parse_wait, refusal};
+pub use ask::{AgentJson, AgentReply, AskError, MAX_REPLY, ask_drain, get, parse, refusal};
 pub use console::{Console, colour};
 pub use identity::{NodeIdentity, WrongAgent, agent_addresses};
 pub use text::{health_text, prober_answer, status_text};

@@ -81,17 +81,15 @@ pub struct Waiting {
     /// The time until which the node was kept in the pool. Without a timeout, its turn comes first.
     kept_until: Duration,
     has_answered: bool,
-    /// The last word on each prober.
-    probers: BTreeMap<(String, String), &'static str>,
-    /// The last kind of progress. A number that only grows is no news.
-    kind: Option<(WaitState, String)>,
+    /// The last word on each prober by its name, and on the whole without one. A number that only grows is no news.
+    said: BTreeMap<String, String>,
 }
 
 impl Waiting {
     /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
     pub fn new(goal: Goal, timeout: WaitTimeout) -> Self {
-        let (needed, kept_until, has_answered, probers, kind) = Default::default();
-        Self { goal, timeout: timeout.timeout, needed, kept_until, has_answered, probers, kind }
+        let (needed, kept_until, has_answered, said) = Default::default();
+        Self { goal, timeout: timeout.timeout, needed, kept_until, has_answered, said }
     }
 
     /// Returns the path of one request. Its answer comes when the wait is over, and after a second at the latest.
@@ -112,7 +110,7 @@ impl Waiting {
             }
             Err(error) => {
                 let words = format!("no answer of the agent: {error}");
-                self.report(WaitState::NotKnown, "no answer", words.clone(), &mut lines);
+                lines.extend(self.news("", "no answer", words.clone()));
                 (WaitState::NotKnown, words)
             }
         };
@@ -151,36 +149,26 @@ impl Waiting {
         };
         let interval = Duration::from_millis(reply.interval_ms.unwrap_or_default());
         self.needed = self.needed.max(interval.saturating_mul(times.saturating_add(2)));
-        if !reply.drain.stale {
-            for prober in &reply.probers {
-                let (word, more) = progress_of(prober);
-                let key = (prober.who(), prober.request.clone());
-                if self.probers.insert(key, word) != Some(word) {
-                    lines.push(format!("{word:<12}  {} {}{more}", prober.who(), prober.request));
-                }
-            }
+        for prober in reply.probers.iter().filter(|_| !reply.drain.stale) {
+            let (who, (word, more)) = (format!("{} {}", prober.who(), prober.request), progress_of(prober));
+            lines.extend(self.news(&who, word, format!("{word:<12}  {who}{more}")));
         }
-        let code = reply.drain.not_known_code.as_deref().unwrap_or_default();
-        match reply.state {
-            WaitState::NotKnown => {
-                self.report(reply.state, code, format!("not known yet: {}", reply.why), lines);
-            }
+        let state =
+            format!("{:?} {}", reply.state, reply.drain.not_known_code.as_deref().unwrap_or_default());
+        let line = match reply.state {
+            WaitState::NotKnown => format!("not known yet: {}", reply.why),
             // Each prober has a line of its own.
-            WaitState::Waiting if !reply.drain.waiting_for.is_empty() => {}
-            WaitState::Waiting | WaitState::InService | WaitState::Kept => {
-                self.report(reply.state, "", reply.why.clone(), lines);
-            }
-            _ => {}
-        }
+            WaitState::Waiting if !reply.drain.waiting_for.is_empty() => return,
+            WaitState::Waiting | WaitState::InService | WaitState::Kept => reply.why.clone(),
+            _ => return,
+        };
+        lines.extend(self.news("", &state, line));
     }
 
-    /// Adds a line about the progress as a whole, if it is of another kind than the last one.
-    fn report(&mut self, state: WaitState, code: &str, line: String, lines: &mut Vec<String>) {
-        let kind = Some((state, code.to_owned()));
-        if self.kind != kind {
-            self.kind = kind;
-            lines.push(line);
-        }
+    /// Returns the line, if the word is another one than the last about this.
+    fn news(&mut self, about: &str, word: &str, line: String) -> Option<String> {
+        let last = self.said.insert(about.to_owned(), word.to_owned());
+        (last.as_deref() != Some(word)).then_some(line)
     }
 }
 

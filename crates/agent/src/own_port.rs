@@ -11,7 +11,7 @@ use nodegate_server::App;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// The pause between two looks. A look is one request on loopback.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
@@ -79,8 +79,7 @@ impl OwnPort {
         let mut found = Answerer::NoAnswer;
         for address in self.addresses() {
             let address = SocketAddr::new(address, self.port);
-            let asked = timeout(ANSWER_WITHIN, get(&[address], DRAIN_PATH)).await;
-            let reply = asked.unwrap_or(Err(AskError::Late(ANSWER_WITHIN)));
+            let reply = get(&[address], DRAIN_PATH, ANSWER_WITHIN).await;
             match answerer(self.app.start_id(), self.board.node_name(), address, reply) {
                 Answerer::NoAnswer => {}
                 Answerer::Agent => found = Answerer::Agent,

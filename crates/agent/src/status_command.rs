@@ -2,9 +2,9 @@
 
 use crate::target::{AddrArg, AgentAddress};
 use clap::ArgAction;
-use nodegate_agent_api::STATUS_PATH;
+use nodegate_agent_api::{STATUS_PATH, Status};
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, exit_code, health_text, parse_status, refusal, status_text,
+    AgentReply, AskError, Console, exit_code, health_text, parse, refusal, status_text,
 };
 use nodegate_program::{UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
@@ -80,7 +80,7 @@ impl StatusArgs {
 }
 
 fn status(reply: &AgentReply) -> Result<Shown, String> {
-    let status = parse_status(reply).map_err(|error| match error {
+    let status: Status = parse(reply).map_err(|error| match error {
         AskError::Refused(..) => sanitize(&format!("{error}{}", refusal(&reply.body))),
         error => sanitize(&error.to_string()),
     })?;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 const TAKES: &str =
     "takes HOST, HOST:PORT or http://HOST:PORT, e.g. 10.0.0.11, [fd00::7]:25001 or worker-1:25001";
@@ -67,17 +67,16 @@ impl AgentAddress {
 
     /// Gets a path, bounded in time from the name lookup to the last byte. Must not be called on a thread that already
     /// runs a runtime.
-    pub(crate) fn get(&self, path: &str, timeout: Duration) -> Result<AgentReply, AskError> {
+    pub(crate) fn get(&self, path: &str, within: Duration) -> Result<AgentReply, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| AskError::Lookup(error.to_string()))?;
-        runtime.block_on(async {
-            let deadline = Instant::now() + timeout;
-            let late = |_| AskError::Late(timeout);
-            let found = timeout_at(deadline, resolve(&self.host)).await.map_err(late)?;
-            let found = found.map_err(AskError::Lookup)?;
+        let got = async {
+            let found = resolve(&self.host).await.map_err(AskError::Lookup)?;
             let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, self.port)).collect();
-            timeout_at(deadline, get(&addresses, path)).await.map_err(late)?
-        })
+            get(&addresses, path, within).await
+        };
+        let got = runtime.block_on(async { timeout(within, got).await });
+        got.unwrap_or(Err(AskError::Late(within)))
     }
 
     /// Returns the error of a query for the user.

@@ -1,9 +1,9 @@
 //! `nodegate wait`: queries a running agent until all balancers have acknowledged.
 
 use crate::target::{AddrArg, AgentAddress};
-use nodegate_agent_api::Goal;
+use nodegate_agent_api::{Goal, WaitReply};
 use nodegate_agent_client::{
-    AgentReply, Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse_wait,
+    AgentReply, Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse,
 };
 use nodegate_program::{Mistakes, node_name, sanitize_short};
 use nodegate_readiness::ServiceName;
@@ -84,10 +84,10 @@ impl WaitArgs {
                 let refusal = sanitize_short(String::from_utf8_lossy(body).trim(), MAX_REFUSAL);
                 return Err(target.failed(refusal));
             }
-            let reply = reply.and_then(|reply| parse_wait(&reply));
+            let reply: Result<WaitReply, _> = reply.and_then(|reply| parse(&reply));
             let mut reply = reply.map_err(|error| target.failed(error));
             if let (Ok(answer), Some(node)) = (&reply, &node)
-                && let Err(wrong) = node.confirm(answer.drain.node.as_deref(), answer.drain.uid.as_deref())
+                && let Err(wrong) = node.confirm(answer)
             {
                 let why = wrong.at(target);
                 reply = Err(if wrong == WrongAgent::NotYetKnown { why } else { return Err(why) });

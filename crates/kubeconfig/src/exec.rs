@@ -105,7 +105,11 @@ async fn run(
         )
         .into());
     }
-    user.token = status.token.map(Into::into);
+    let token = status.token.map(|token| token.trim().to_owned());
+    if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err("its token has a character that no token has, such as a line break".into());
+    }
+    user.token = token.map(Into::into);
     if let Some((certificate, key)) = certificate {
         user.client_certificate_data = Some(STANDARD.encode(certificate));
         user.client_key_data = Some(STANDARD.encode(format!("{key}\n")).into());

@@ -3,7 +3,7 @@
 
 use crate::args::{Args, ClusterArgs};
 use crate::cluster::Cluster;
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use std::time::Duration;
 
 /// A shell waits for the answer.
@@ -18,16 +18,10 @@ pub(crate) async fn run(words: &[String]) -> String {
     let words: Vec<&str> = words.iter().flat_map(|word| word.splitn(parts(word), '=')).collect();
     let Some((last, before)) = words.split_last() else { return format!("{NO_FILES}\n") };
     let root = Args::command();
-    let (mut command, mut awaits, mut cluster) = (&root, None, vec!["kubectl-nodegate".to_owned()]);
-    for word in before {
-        if let Some(flag) = awaits.take() {
-            keep(&mut cluster, flag, word);
-        } else if let Some(flag) = flag(command, word) {
-            awaits = takes_value(flag).then_some(flag);
-        } else if let Some(sub) = command.find_subcommand(word) {
-            command = sub;
-        }
-    }
+    let typed = root.clone().ignore_errors(true).no_binary_name(true).try_get_matches_from(before).ok();
+    let below = typed.as_ref().and_then(ArgMatches::subcommand);
+    let command = below.and_then(|(name, _)| root.find_subcommand(name)).unwrap_or(&root);
+    let awaits = before.last().and_then(|word| flag(command, word));
     let offered = match awaits {
         Some(flag) => values(flag),
         None if last.starts_with('-') => {
@@ -36,7 +30,7 @@ pub(crate) async fn run(words: &[String]) -> String {
         None => {
             let commands = command.get_subcommands().map(|sub| sub.get_name().to_owned());
             let mut words: Vec<String> = commands.collect();
-            words.extend(nodes(&cluster).await);
+            words.extend(nodes(below.map(|(_, matches)| matches).or(typed.as_ref())).await);
             words
         }
     };
@@ -46,16 +40,14 @@ pub(crate) async fn run(words: &[String]) -> String {
     fitting.chain([end.to_owned()]).map(|word| word + "\n").collect()
 }
 
-/// Returns the flag that a word names.
+/// Returns the flag that a word names, if a value follows it.
 fn flag<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
-    command.get_arguments().find(|arg| {
+    let mut flags =
+        command.get_arguments().filter(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set());
+    flags.find(|arg| {
         let is_long = arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long));
         is_long || arg.get_short().is_some_and(|short| name == format!("-{short}"))
     })
-}
-
-fn takes_value(flag: &Arg) -> bool {
-    flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
 
 /// Returns the values that the flag's help lists.
@@ -64,18 +56,11 @@ fn values(flag: &Arg) -> Vec<String> {
     names.filter(|name| name.contains('|')).flat_map(|name| name.split('|')).map(str::to_owned).collect()
 }
 
-/// Keeps the flags that say which cluster it is.
-fn keep(cluster: &mut Vec<String>, flag: &Arg, value: &str) {
-    if let Some(long @ ("kubeconfig" | "context" | "as" | "as-group")) = flag.get_long() {
-        cluster.push(format!("--{long}={value}"));
-    }
-}
-
-/// Returns the names of the cluster's nodes, if it answers in time.
-async fn nodes(flags: &[String]) -> Vec<String> {
-    let Ok(Args { cluster, .. }) = Args::try_parse_from(flags) else { return Vec::new() };
-    let listed = async |cluster: &ClusterArgs| Cluster::connect(cluster).await?.nodes(&[], None).await;
-    match tokio::time::timeout(WITHIN, listed(&cluster)).await {
+/// Returns the names of the nodes of the cluster that the flags name, if it answers in time.
+async fn nodes(flags: Option<&ArgMatches>) -> Vec<String> {
+    let Some(Ok(cluster)) = flags.map(ClusterArgs::from_arg_matches) else { return Vec::new() };
+    let listed = async { Cluster::connect(&cluster).await?.nodes(&[], None).await };
+    match tokio::time::timeout(WITHIN, listed).await {
         Ok(Ok(nodes)) => nodes.into_iter().map(|node| node.name).collect(),
         _ => Vec::new(),
     }

@@ -30,14 +30,16 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Returns the gate; `None` if the cluster has none.
-    pub(crate) async fn look(cluster: &Cluster) -> Result<Option<Self>, Error> {
+    pub(crate) async fn look(agents: &Agents) -> Result<Option<Self>, Error> {
+        let cluster = &agents.cluster;
         let webhook = |configuration: ValidatingWebhookConfiguration| {
             configuration.webhooks.into_iter().flatten().find(|webhook| webhook.name == WEBHOOK)
         };
         let webhooks = cluster.all("can't list ValidatingWebhookConfigurations", None, webhook).await?;
         let Some(webhook) = webhooks.into_iter().flatten().next() else { return Ok(None) };
         let config = webhook.client_config;
-        let namespace = config.service.map_or_else(|| cluster.namespace.clone(), |service| service.namespace);
+        let namespace =
+            config.service.map_or_else(|| agents.args.namespace.clone(), |service| service.namespace);
         let has_certificate = config.ca_bundle.is_some_and(|bundle| !bundle.0.is_empty());
         let mut gate = Self { has_certificate, ..Self::default() };
         match cluster.pods(&namespace, GATE_LABEL, None).await {
@@ -49,7 +51,7 @@ impl Gate {
 
     /// Returns the gate, if it is known within the time that an agent may take.
     pub(crate) async fn glance(agents: &Agents) -> Option<Self> {
-        tokio::time::timeout(agents.timeout, Self::look(&agents.cluster)).await.ok()?.ok()?
+        tokio::time::timeout(agents.args.agent_timeout, Self::look(agents)).await.ok()?.ok()?
     }
 
     /// Reads the metrics of the replicas. Each counts the evictions that came to it.

@@ -20,10 +20,10 @@ mod wait_for_nodes;
 use agents::Agents;
 pub use args::Args;
 
-use args::{ClusterArgs, Command};
-use cluster::Cluster;
+use args::Command;
 use error::Error;
 use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN};
+use std::io;
 use std::process::ExitCode;
 
 impl Program for Args {
@@ -38,15 +38,16 @@ impl Program for Args {
     }
 }
 
+/// Runs a command, and returns its exit code.
 fn run(args: Args) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&format!("can't start: {error}").into()),
-    };
-    let result = runtime.block_on(done(args));
-    // A pending name lookup must not delay the end.
-    runtime.shutdown_background();
-    result.map_or_else(|error| failed(&error), ExitCode::from)
+    let result = block_on(done(args)).unwrap_or_else(|error| Err(format!("can't start: {error}").into()));
+    result.map_or_else(
+        |error| {
+            eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.why));
+            ExitCode::from(error.code)
+        },
+        ExitCode::from,
+    )
 }
 
 /// Answers `kubectl_complete-nodegate`, which asks with `__complete` as the first word; `None` for all else.
@@ -55,32 +56,31 @@ pub fn completed() -> Option<ExitCode> {
     if words.next()? != "__complete" {
         return None;
     }
-    let words: Vec<String> = words.collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let lines = runtime.block_on(complete::run(&words));
-    runtime.shutdown_background();
+    let lines = block_on(complete::run(&words.collect::<Vec<_>>())).ok()?;
     // Ignores a closed stdout.
     let _ = nodegate_agent_client::Console::write(&lines);
     Some(ExitCode::SUCCESS)
 }
 
+fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A pending name lookup must not delay the end.
+    runtime.shutdown_background();
+    Ok(result)
+}
+
 async fn done(args: Args) -> Result<u8, Error> {
     let Args { command, fleet, cluster } = args;
     match command {
-        None => fleet::run(&agents(&cluster).await?, &fleet).await,
-        Some(Command::Wait(args)) => wait_for_nodes::run(&agents(&args.cluster).await?, &args).await,
-        Some(Command::Check(args)) => Box::pin(check::run(&agents(&args.cluster).await?, &args)).await,
-        Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
-        Some(Command::Uncordon(args)) => wait_for_nodes::uncordon(&agents(&args.cluster).await?, &args).await,
+        None => fleet::run(&Agents::connect(&cluster).await?, &fleet).await,
+        Some(Command::Wait(args)) => wait_for_nodes::run(&Agents::connect(&args.cluster).await?, &args).await,
+        Some(Command::Check(args)) => {
+            Box::pin(check::run(&Agents::connect(&args.cluster).await?, &args)).await
+        }
+        Some(Command::Drain(args)) => drain::run(&Agents::connect(&args.cluster).await?, &args).await,
+        Some(Command::Uncordon(args)) => {
+            wait_for_nodes::uncordon(&Agents::connect(&args.cluster).await?, &args).await
+        }
     }
-}
-
-async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
-    Ok(Agents::new(Cluster::connect(args).await?, args))
-}
-
-/// Prints the error, and returns its exit code.
-fn failed(error: &Error) -> ExitCode {
-    eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.why));
-    ExitCode::from(error.code)
 }

@@ -1,7 +1,5 @@
 //! Everything that differs between operating systems: signals.
 
-use tokio::process::Child;
-
 /// Waits for a signal to end, and returns its name.
 #[cfg(unix)]
 pub(crate) async fn termination_signal() -> &'static str {
@@ -30,15 +28,4 @@ pub(crate) async fn termination_signal() -> &'static str {
         _ = broken.recv() => "Ctrl-Break",
         _ = closed.recv() => "closing the console",
     }
-}
-
-/// Asks a program to end, as Ctrl-C does. On Windows, the console notifies all of its programs.
-pub(crate) fn interrupt(child: &Child) {
-    #[cfg(unix)]
-    if let Some(pid) = child.id().and_then(|id| rustix::process::Pid::from_raw(id.try_into().ok()?)) {
-        // The program may already have ended.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-    }
-    #[cfg(windows)]
-    let _ = child;
 }

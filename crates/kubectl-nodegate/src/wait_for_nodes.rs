@@ -7,12 +7,7 @@ use crate::error::Error;
 use futures::stream::{self, StreamExt};
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{Console, PAUSE, WaitEnd, WaitTimeout, Waiting};
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
-/// that has just been cordoned as Ready.
-const TO_BE_SEEN: Duration = Duration::from_millis(100);
 
 /// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
@@ -42,32 +37,28 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
         }
         nodes.push(node);
     }
-    until_seen().await;
     let worst = wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await;
     failed.map_or(Ok(worst), Err)
-}
-
-/// Waits until the agents have seen a cordon or uncordon.
-pub(crate) async fn until_seen() {
-    tokio::time::sleep(TO_BE_SEEN).await;
 }
 
 /// Waits for all nodes at once; returns the exit code of the worst end.
 async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: &[FleetNode]) -> u8 {
     let waits = nodes.iter().map(|node| async move {
-        wait_for_one(agents, Waiting::new(goal, timeout), node, &Steps::begin(&node.name)).await
+        wait_for_one(agents, goal, timeout, node, &Steps::begin(&node.name)).await
     });
     let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
     ends.into_iter().max().map_or(0, WaitEnd::exit_code)
 }
 
+/// Waits for a node. An agent that has not seen a cordon yet is no matter: its `/wait` settles first.
 pub(crate) async fn wait_for_one(
     agents: &Agents,
-    mut waiting: Waiting,
+    goal: Goal,
+    timeout: WaitTimeout,
     node: &FleetNode,
     steps: &Steps<'_>,
 ) -> WaitEnd {
-    let began = Instant::now();
+    let (began, mut waiting) = (Instant::now(), Waiting::new(goal, timeout));
     let path = waiting.path(None);
     loop {
         let reply = agents.ask_wait(node, &path).await;

@@ -1,11 +1,11 @@
 //! Waits until the agent says that every load balancer has acknowledged.
 
-use nodegate_agent_api::WaitState;
-use nodegate_agent_client::{AskError, get, parse_wait};
+use nodegate_agent_api::{WaitReply, WaitState};
+use nodegate_agent_client::{AskError, get, parse};
 use nodegate_program::sanitize_short;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// The longest time of one request. Then the next one shows whether the agent still answers.
 const ONE_REQUEST: Duration = Duration::from_secs(5);
@@ -38,19 +38,19 @@ pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) 
         // The agent may not have seen the file yet.
         let path =
             format!("/wait?for=acknowledged&settle=2&format=json&timeout={}", request.as_secs().max(1));
-        let reply = timeout(request + LATE_BY, get(&[agent], &path)).await;
-        match reply.map(|reply| reply.and_then(|reply| parse_wait(&reply))) {
-            Ok(Ok(reply)) if reply.state.is_over() => {
+        let reply = get(&[agent], &path, request + LATE_BY).await;
+        match reply.and_then(|reply| parse::<WaitReply>(&reply)) {
+            Ok(reply) if reply.state.is_over() => {
                 let goal = if reply.state == WaitState::Reached { "acknowledged: " } else { "" };
                 let why = sanitize_short(&format!("{goal}{}", reply.why), MAX_TEXT);
                 return Ok(format!("the agent says: {why}"));
             }
             // Not acknowledged yet, an agent that is being replaced, or one with too much to do.
-            Ok(Ok(_) | Err(AskError::Refused(_, 307 | 429 | 503))) => answered = Instant::now(),
-            Ok(Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_)))
+            Ok(_) | Err(AskError::Refused(_, 307 | 429 | 503)) => answered = Instant::now(),
+            Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_))
                 if answered.elapsed() < REPLACED_WITHIN => {}
-            Ok(Err(error)) => return silent(error.to_string()),
-            Err(_) => return silent(format!("nothing for {} s", request.as_secs())),
+            Err(AskError::Late(_)) => return silent(format!("nothing for {} s", request.as_secs())),
+            Err(error) => return silent(error.to_string()),
         }
         sleep(RETRY).await;
     }

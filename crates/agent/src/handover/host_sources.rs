@@ -56,8 +56,7 @@ pub(crate) fn targets(ports: &PortArgs) -> Vec<SocketAddr> {
 async fn ask(targets: &[SocketAddr], node: &str) -> Result<Option<Predecessor>, String> {
     let mut nothing = Ok(None);
     for target in targets {
-        let answer = timeout(TARGET_WITHIN, get(&[*target], STATUS_PATH)).await;
-        let error = match answer.unwrap_or(Err(AskError::Late(TARGET_WITHIN))) {
+        let error = match get(&[*target], STATUS_PATH, TARGET_WITHIN).await {
             Ok(answer) if answer.status == 200 => {
                 match Predecessor::parse(&answer.body, node, nodegate_clock::wall()) {
                     Ok(found) => return Ok(Some(found)),

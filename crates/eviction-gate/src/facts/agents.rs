@@ -42,7 +42,7 @@ async fn ask(node: &ReadNode, port: u16, timeout: Duration) -> AgentReply {
     match ask_drain(&addresses, timeout).await {
         Err(error @ AskError::Foreign(..)) => AgentReply::WrongAgent(format!("{first}: {error}")),
         Err(error) => AgentReply::NoReply(format!("{first}: {error}")),
-        Ok(summary) => match node.identity.confirm(summary.node.as_deref(), summary.uid.as_deref()) {
+        Ok(summary) => match node.identity.confirm(&summary) {
             Ok(()) => AgentReply::Summary(Box::new(summary)),
             Err(wrong) => AgentReply::WrongAgent(wrong.at(first)),
         },

@@ -12,34 +12,10 @@ const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=D
 /// The heading of kubectl's flags in the help.
 const KUBECTL: &str = "Cluster, as with kubectl";
 
-/// The way to the cluster and its agents.
+/// The way to the cluster and its agents. kubectl's flags have their meaning there; the plugin passes each to every kubectl
+/// that it calls.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
-    #[command(flatten)]
-    pub(crate) kubectl: KubectlArgs,
-
-    /// Namespace of the agents' pods, for the proxy
-    #[arg(short, long, value_name = "NAME", default_value = "nodegate", value_parser = namespace)]
-    pub(crate) namespace: String,
-
-    /// Port at which agents answer /status.json; another one if they have --metrics-addr
-    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
-    pub(crate) port: u16,
-
-    /// Way to the agents: the node's own address, the API server's proxy of their pods, or the first of them
-    /// that works
-    #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
-    #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
-    pub(crate) via: Via,
-
-    /// Timeout of one query of an agent
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(AGENT_TIMEOUT))]
-    pub(crate) agent_timeout: Duration,
-}
-
-/// Flags with their meaning in kubectl. The plugin passes each to every kubectl that it calls.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct KubectlArgs {
     /// File with the credentials of the cluster, as for kubectl
     #[arg(long, value_name = "FILE", help_heading = KUBECTL)]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -59,6 +35,24 @@ pub(crate) struct KubectlArgs {
     /// Timeout of one request to the API server; 30 s if not set
     #[arg(long, value_name = "DURATION", help_heading = KUBECTL, value_parser = duration(REQUEST_TIMEOUT))]
     pub(crate) request_timeout: Option<Duration>,
+
+    /// Namespace of the agents' pods, for the proxy
+    #[arg(short, long, value_name = "NAME", default_value = "nodegate", value_parser = namespace)]
+    pub(crate) namespace: String,
+
+    /// Port at which agents answer /status.json; another one if they have --metrics-addr
+    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
+    pub(crate) port: u16,
+
+    /// Way to the agents: the node's own address, the API server's proxy of their pods, or the first of them
+    /// that works
+    #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
+    #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
+    pub(crate) via: Via,
+
+    /// Timeout of one query of an agent
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(AGENT_TIMEOUT))]
+    pub(crate) agent_timeout: Duration,
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {

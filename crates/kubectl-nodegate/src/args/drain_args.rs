@@ -89,25 +89,19 @@ pub(crate) struct EvictionArgs {
 impl EvictionArgs {
     /// Returns the flags for kubectl drain.
     pub(crate) fn flags(&self) -> Vec<String> {
-        let switches = [
-            ("ignore-daemonsets", self.ignore_daemonsets.or(Some(true))),
-            ("delete-emptydir-data", self.delete_emptydir_data),
-            ("force", self.force),
-            ("disable-eviction", self.disable_eviction),
-        ];
         // As an operator would type them.
-        let switches = switches
-            .into_iter()
-            .filter_map(|(name, on)| Some(if on? { format!("--{name}") } else { format!("--{name}=false") }));
-        let values = [
-            ("grace-period", self.grace_period.map(|seconds| seconds.to_string())),
-            ("pod-selector", self.pod_selector.clone()),
-            (
-                "skip-wait-for-delete-timeout",
-                self.skip_wait_for_delete_timeout.map(|seconds| seconds.to_string()),
-            ),
+        let switch =
+            |name: &str, on: Option<bool>| Some(if on? { name.to_owned() } else { format!("{name}=false") });
+        let flags = [
+            switch("ignore-daemonsets", self.ignore_daemonsets.or(Some(true))),
+            switch("delete-emptydir-data", self.delete_emptydir_data),
+            switch("force", self.force),
+            switch("disable-eviction", self.disable_eviction),
+            self.grace_period.map(|seconds| format!("grace-period={seconds}")),
+            self.pod_selector.as_ref().map(|selector| format!("pod-selector={selector}")),
+            self.skip_wait_for_delete_timeout
+                .map(|seconds| format!("skip-wait-for-delete-timeout={seconds}")),
         ];
-        let values = values.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
-        switches.chain(values).collect()
+        flags.into_iter().flatten().map(|flag| format!("--{flag}")).collect()
     }
 }

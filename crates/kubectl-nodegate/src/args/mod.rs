@@ -3,10 +3,10 @@
 mod cluster;
 mod drain_args;
 
-pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
+pub(crate) use cluster::{ClusterArgs, Via};
 pub(crate) use drain_args::{DrainArgs, NO_DRY_RUN};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use nodegate_agent_client::WaitTimeout;
 use nodegate_program::{choice, node_name};
 
@@ -117,22 +117,16 @@ pub(crate) struct CheckArgs {
 
     /// Rehearses a drain of the named nodes, one after the other: cordons, waits until every balancer has
     /// acknowledged, uncordons, and waits for the return. Evicts no pod
-    #[arg(long, requires = "nodes", conflicts_with = "output")]
+    #[arg(long, requires = "nodes", conflicts_with = "is_json")]
     pub(crate) rehearse: bool,
 
     /// Format of the findings: a line for each, or data for programs
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
-    #[arg(value_parser = choice(&[("text", CheckOutput::Text), ("json", CheckOutput::Json)]))]
-    pub(crate) output: CheckOutput,
+    #[arg(short = 'o', long = "output", value_name = "text|json", default_value = "text", action = ArgAction::Set)]
+    #[arg(value_parser = choice(&[("text", false), ("json", true)]))]
+    pub(crate) is_json: bool,
 
     #[command(flatten)]
     pub(crate) timeout: WaitTimeout,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CheckOutput {
-    Text,
-    Json,
 }

@@ -1,11 +1,10 @@
 //! Gathers what the agents and the API server say of a setup.
 
-use crate::agents::{AT_ONCE, AgentAnswer, Agents, both};
+use crate::agents::Agents;
 use crate::args::Via;
 use crate::cluster::FleetNode;
-use crate::fleet::Row;
+use crate::fleet::{Row, look};
 use crate::gate::Gate;
-use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 
 /// What was gathered. An error says why a part is not known.
@@ -28,22 +27,10 @@ pub(super) struct LocalService {
 
 /// Gathers it for these nodes.
 pub(super) async fn gather(agents: &Agents, nodes: &[FleetNode], is_whole: bool) -> Setup {
-    let asked = nodes.iter().map(async |node| Row::new(node, ask(agents, node).await));
-    let nodes = stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let gate = Gate::look(&agents.cluster).await.map_err(|error| error.why);
+    let nodes = look(agents, nodes).await;
+    let gate = Gate::look(agents).await.map_err(|error| error.why);
     let services = services(agents).await;
-    Setup { nodes, is_direct_first: agents.via == Via::Auto, is_whole, services, gate }
-}
-
-/// Asks an agent at its node's address, which balancers probe, and else through the API server.
-async fn ask(agents: &Agents, node: &FleetNode) -> Result<AgentAnswer, String> {
-    if agents.via != Via::Auto {
-        return agents.ask(node, agents.via).await;
-    }
-    match agents.ask(node, Via::Node).await {
-        Ok(answer) => Ok(answer),
-        Err(direct) => agents.ask(node, Via::Proxy).await.map_err(|proxied| both(&direct, &proxied)),
-    }
+    Setup { nodes, is_direct_first: agents.args.via == Via::Auto, is_whole, services, gate }
 }
 
 /// Returns the Services with the policy Local that clients outside of the cluster can reach.

@@ -136,11 +136,7 @@ impl Findings {
             Err(error) => return self.add("no_agent", name, format!("no answer of its agent: {error}")),
         };
         match &status.port_taken {
-            Some(answer) => {
-                let what = "another program answers at the node's address and the agents' port";
-                let whose = "a Service's node port, or a firewall's rule";
-                self.add("port_taken", name, format!("{what} ({answer}): {whose}"));
-            }
+            Some(answer) => self.add("port_taken", name, hints::port_taken(answer)),
             // An agent that has not seen its Node can't be identified there, and has a finding of its own.
             None if setup.is_direct_first && !node.is_direct() && status.uid.is_some() => {
                 self.unreached(setup, name, status);

@@ -22,6 +22,6 @@ pub(crate) async fn run(agents: &Agents, args: &CheckArgs) -> Result<u8, Error> 
     let setup = gather(agents, &nodes, args.nodes.is_empty()).await;
     let findings = judge(&setup);
     // Ignores a closed stdout; the exit code still has the result.
-    let _ = Console::write(&print::print(&setup, &findings, args.output));
+    let _ = Console::write(&print::print(&setup, &findings, args.is_json));
     Ok(findings.iter().map(|finding| finding.level.exit_code()).max().unwrap_or_default())
 }

@@ -2,17 +2,14 @@
 
 use super::gather::Setup;
 use super::judge::{Finding, Level};
-use crate::args::CheckOutput;
+use nodegate_agent_client::acknowledgement::named;
 use nodegate_program::sanitize;
 use serde_json::json;
 
-/// The most nodes that a line names.
-const NAMED: usize = 8;
-
-pub(super) fn print(setup: &Setup, findings: &[Finding], output: CheckOutput) -> String {
+pub(super) fn print(setup: &Setup, findings: &[Finding], is_json: bool) -> String {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let (to_do, unknown) = (count(Level::ToDo), count(Level::Unknown));
-    if output == CheckOutput::Json {
+    if is_json {
         let document =
             json!({"nodes": setup.nodes.len(), "to_do": to_do, "unknown": unknown, "findings": findings});
         return format!("{document}\n");
@@ -27,16 +24,11 @@ pub(super) fn print(setup: &Setup, findings: &[Finding], output: CheckOutput) ->
 }
 
 fn line(finding: &Finding) -> String {
-    let named = finding.about.get(..NAMED).unwrap_or(&finding.about);
-    let more = match finding.about.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let level = match finding.level {
         Level::ToDo => "to do    ",
         Level::Unknown => "not known",
         Level::Note => "note     ",
     };
     let todo = if finding.todo.is_empty() { String::new() } else { format!("; {}", finding.todo) };
-    format!("{level}  {}{more}: {}{todo}", named.join(", "), finding.what)
+    format!("{level}  {}: {}{todo}", named(&finding.about), finding.what)
 }

@@ -7,9 +7,9 @@ use crate::cluster::FleetNode;
 use crate::drain::preflight;
 use crate::error::Error;
 use crate::platform;
-use crate::wait_for_nodes::{Steps, until_seen, wait_for_one};
+use crate::wait_for_nodes::{Steps, wait_for_one};
 use nodegate_agent_api::Goal;
-use nodegate_agent_client::{Console, WaitEnd, Waiting};
+use nodegate_agent_client::{Console, WaitEnd};
 
 /// Rehearses a drain of the nodes, one after the other; returns the exit code.
 pub(super) async fn run(agents: &Agents, args: &CheckArgs, nodes: &[FleetNode]) -> Result<u8, Error> {
@@ -24,11 +24,11 @@ pub(super) async fn run(agents: &Agents, args: &CheckArgs, nodes: &[FleetNode]) 
 /// Takes the node out and brings it back, whatever happens between.
 async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result<WaitEnd, Error> {
     let name = &node.name;
-    if node.unschedulable {
-        return Err(Error::failed(format!("{name} is cordoned already; nothing was done to it")));
-    }
     let refused =
         |error: Error| Error { why: format!("{name}: {}; nothing was done to it", error.why), ..error };
+    if node.unschedulable {
+        return Err(refused(Error::failed("is cordoned already")));
+    }
     let (_, warning) = preflight::check(agents, Goal::Acknowledged, 0, node).await.map_err(refused)?;
     // The traffic of the only node that gets any would have nowhere to go.
     if let Some(warning) = warning {
@@ -40,9 +40,8 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
         Err(error) if error.rejected.is_some() => return Err(error.into_failure()),
         _ => steps.line("cordoned; no pod will be evicted"),
     }
-    until_seen().await;
     let out = tokio::select! {
-        ended = wait_for_one(agents, Waiting::new(Goal::Acknowledged, args.timeout), node, &steps) => Ok(ended),
+        ended = wait_for_one(agents, Goal::Acknowledged, args.timeout, node, &steps) => Ok(ended),
         signal = platform::termination_signal() => Err(Error::interrupted(signal)),
     };
     let steps = Steps::begin(name);
@@ -52,7 +51,6 @@ async fn rehearse(agents: &Agents, args: &CheckArgs, node: &FleetNode) -> Result
     })?;
     steps.line("uncordoned");
     let out = out?;
-    until_seen().await;
-    let back = wait_for_one(agents, Waiting::new(Goal::Ready, args.timeout), node, &steps).await;
+    let back = wait_for_one(agents, Goal::Ready, args.timeout, node, &steps).await;
     Ok(out.max(back))
 }

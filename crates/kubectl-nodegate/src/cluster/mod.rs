@@ -1,24 +1,22 @@
 //! Requests to the API server, for every command.
 
-mod config;
-mod credential;
+mod client;
 
-pub(crate) use credential::Credential;
-
-use crate::args::{ClusterArgs, KubectlArgs};
+use crate::args::ClusterArgs;
 use crate::error::{Error, explained};
-use futures::stream::{self, StreamExt, TryStreamExt};
+use client::RenewedClient;
+use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use kube::client::Body;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
 use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,7 +25,6 @@ use std::time::Duration;
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page, as in kubectl.
 const PAGE: u32 = 500;
-const BY_NAME_AT_ONCE: usize = 16;
 /// The label that kubeadm and Talos put on control-plane nodes.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
@@ -43,36 +40,29 @@ pub(crate) struct FleetNode {
 }
 
 pub(crate) struct Cluster {
-    client: Client,
-    pub(crate) namespace: String,
+    client: RenewedClient,
     timeout: Duration,
     /// Context and server, for messages.
     pub(crate) name: String,
     found: Found,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
-    /// The credential of a plugin, which ran for the client.
-    pub(crate) credential: Option<Credential>,
 }
 
 impl Cluster {
     /// Reads the kubeconfig, and runs its credential plugin if there is one. Sends no request to the API
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let found = config::find(&args.kubectl)?;
+        let found = client::find(args)?;
         let (server, context) = (found.config.cluster_url.to_string(), found.context.clone());
         let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
         let name = format!("{name}server {}", server.trim_end_matches('/'));
-        let client = credential::client(found.config.clone()).await;
-        let (client, credential) = client.map_err(|error| found.unusable(error))?;
         Ok(Self {
-            client,
-            namespace: args.namespace.clone(),
-            timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
+            client: RenewedClient::connect(&found.config).await.map_err(|error| found.unusable(error))?,
+            timeout: args.request_timeout.unwrap_or(API_TIMEOUT),
             name,
             found,
-            kubectl_flags: kubectl_flags(&args.kubectl, context),
-            credential,
+            kubectl_flags: kubectl_flags(args, context),
         })
     }
 
@@ -83,12 +73,12 @@ impl Cluster {
         selector: Option<&str>,
     ) -> Result<Vec<FleetNode>, Error> {
         if !names.is_empty() {
-            let get = |name: String| async move {
-                self.node(&name).await?.ok_or_else(|| {
-                    Error::from(format!("the cluster has no Node {name}; kubectl get nodes lists them"))
-                })
-            };
-            return stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await;
+            let mut nodes = Vec::new();
+            for name in names {
+                let none = || format!("the cluster has no Node {name}; kubectl get nodes lists them");
+                nodes.push(self.node(name).await?.ok_or_else(none)?);
+            }
+            return Ok(nodes);
         }
         let nodes = self.all("can't list Nodes", selector, |node: NodeObject| FleetNode::of(&node)).await;
         match (nodes, selector) {
@@ -118,7 +108,7 @@ impl Cluster {
     where
         T: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()>,
     {
-        let api: Api<T> = Api::all(self.client.clone());
+        let api: Api<T> = Api::all(self.client.get());
         let mut page = ListParams::default().limit(PAGE);
         page.label_selector = selector.map(str::to_owned);
         let mut parts = Vec::new();
@@ -134,7 +124,7 @@ impl Cluster {
 
     /// Returns a Node; `None` if it does not exist.
     pub(crate) async fn node(&self, name: &str) -> Result<Option<FleetNode>, Error> {
-        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let api: Api<NodeObject> = Api::all(self.client.get());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(found.as_ref().map(FleetNode::of))
     }
@@ -147,7 +137,7 @@ impl Cluster {
         labels: &str,
         node: Option<&str>,
     ) -> Result<Vec<String>, Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.get(), namespace);
         // From the API server's memory, which has them by node.
         let mut wanted = ListParams::default().labels(labels).match_any();
         wanted.field_selector = node.map(|node| format!("spec.nodeName={node}"));
@@ -161,12 +151,12 @@ impl Cluster {
     }
 
     pub(crate) async fn set_unschedulable(&self, name: &str, unschedulable: bool) -> Result<(), Error> {
-        let api: Api<NodeObject> = Api::all(self.client.clone());
-        let value = if unschedulable { json!(true) } else { json!(null) };
-        let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
-        let what = if unschedulable { "can't cordon" } else { "can't uncordon" };
-        let params = PatchParams::default();
-        let done = api.patch(name, &params, &patch);
+        let api: Api<NodeObject> = Api::all(self.client.get());
+        let (what, done) = if unschedulable {
+            ("can't cordon", api.cordon(name).boxed())
+        } else {
+            ("can't uncordon", api.uncordon(name).boxed())
+        };
         self.in_time(&format!("{what} {name}"), done).await.map(drop)
     }
 
@@ -180,7 +170,7 @@ impl Cluster {
     ) -> Result<AgentReply, String> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
-        let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
+        let answer = self.client.get().send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MAX_REPLY).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
@@ -224,7 +214,7 @@ impl FleetNode {
 
 /// Returns flags for kubectl. They name the context even if it is the current one, because the current one may
 /// change while a drain waits.
-fn kubectl_flags(args: &KubectlArgs, context: Option<String>) -> Vec<String> {
+fn kubectl_flags(args: &ClusterArgs, context: Option<String>) -> Vec<String> {
     let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
     let context = context.map(|name| format!("--context={name}"));
     let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));

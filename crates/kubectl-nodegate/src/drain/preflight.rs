@@ -15,7 +15,7 @@ pub(crate) async fn check(
     min_ready: usize,
     node: &FleetNode,
 ) -> Result<(Status, Option<&'static str>), Error> {
-    let answer = agents.ask(node, agents.via).await.map_err(|error| {
+    let answer = agents.ask(node).await.map_err(|error| {
         let what = "its agent does not answer, so it is unknown which balancers have acknowledged the drain";
         Error::from(format!("{what}: {error}"))
     })?;

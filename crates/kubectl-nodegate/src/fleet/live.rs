@@ -1,7 +1,7 @@
 //! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
 //! change.
 
-use super::look::{Fleet, nodes};
+use super::look::Fleet;
 use super::table;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
@@ -11,8 +11,8 @@ use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::Stamp;
 use nodegate_readiness::moment::millis;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -32,46 +32,42 @@ const WRAP: &str = "\u{1b}[?7h";
 
 /// Runs until it is interrupted or stdout is closed; returns the exit code of the last update.
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
-    let (mut listed, mut listed_at, mut error) = (nodes(agents, args).await?, Instant::now(), None);
-    let mut said = BTreeMap::new();
-    let (mut code, mut is_first) = (UNKNOWN, true);
+    let nodes = || agents.cluster.nodes(&args.nodes, args.selector.as_deref());
+    let (mut listed, mut listed_at, mut error) = (nodes().await?, Instant::now(), None);
+    let (mut said, code) = (None, Cell::new(UNKNOWN));
     let is_table = args.output != FleetOutput::Json;
-    // One future for all updates, so that signals during queries count, too.
-    let mut ending = pin!(platform::termination_signal());
-    loop {
-        let look = async {
+    let updates = async {
+        loop {
             if listed_at.elapsed() >= NODES_EVERY {
                 listed_at = Instant::now();
-                match nodes(agents, args).await {
+                match nodes().await {
                     Ok(nodes) => (listed, error) = (nodes, None),
                     // The agents still answer without a new list.
                     Err(failed) => error = Some(failed),
                 }
             }
-            Fleet::look(agents, &listed).await
-        };
-        let fleet = tokio::select! {
-            fleet = look => fleet,
-            _ = &mut ending => return Ok(code),
-        };
-        code = fleet.exit_code();
-        let changed = changes(&fleet, &mut said, args.output);
-        let text = if is_table && console.is_terminal {
-            screen(&fleet, console, args.output, error.as_ref(), is_first)
-        } else if is_table && is_first {
-            table::table(&fleet, console, args.output)
-        } else {
-            changed
-        };
-        if !Console::write(&text) {
-            return Ok(code);
+            let fleet = Fleet::look(agents, &listed).await;
+            code.set(fleet.exit_code());
+            let is_first = said.is_none();
+            let changed = changes(&fleet, said.get_or_insert_default(), args.output);
+            let text = if is_table && console.is_terminal {
+                screen(&fleet, console, args.output, error.as_ref(), is_first)
+            } else if is_table && is_first {
+                table::table(&fleet, console, args.output)
+            } else {
+                changed
+            };
+            if !Console::write(&text) {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        is_first = false;
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            _ = &mut ending => return Ok(code),
-        }
+    };
+    tokio::select! {
+        () = updates => {}
+        _ = platform::termination_signal() => {}
     }
+    Ok(code.get())
 }
 
 /// Returns the present time.
@@ -107,10 +103,8 @@ fn screen(
 /// Returns a line for each node, and for the gate, that has changed.
 fn changes(fleet: &Fleet, said: &mut BTreeMap<String, String>, output: FleetOutput) -> String {
     let rows = fleet.rows.iter().map(|row| {
-        let (verdict, reason) = (row.verdict_word(), row.reason());
-        let (acknowledged, sessions) = (row.acknowledged(), row.sessions());
-        let says = format!("{verdict}  {reason}  acknowledged {acknowledged}  sessions {sessions}");
-        (row.node.name.clone(), says)
+        let [name, verdict, reason, _, _, acknowledged, sessions, ..] = row.cells();
+        (name, format!("{verdict}  {reason}  acknowledged {acknowledged}  sessions {sessions}"))
     });
     let gate = fleet.gate.iter().map(|gate| ("eviction gate".to_owned(), gate.in_words()));
     let present: BTreeMap<String, String> = rows.chain(gate).collect();

@@ -1,12 +1,10 @@
 //! One look at the agents of many nodes, for the table and for drains.
 
 use super::row::Row;
-use crate::agents::Agents;
-use crate::args::FleetArgs;
+use crate::agents::{AT_ONCE, Agents};
 use crate::cluster::FleetNode;
-use crate::error::Error;
 use crate::gate::Gate;
-use futures::StreamExt;
+use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
 /// The nodes, the most urgent first, and the eviction gate, if there is one.
@@ -15,14 +13,10 @@ pub(super) struct Fleet {
     pub(super) gate: Option<Gate>,
 }
 
-pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
-    agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await
-}
-
 /// Queries all agents, and sorts their answers.
 pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
-    let answers = agents.ask_all(nodes);
-    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said)).collect().await;
+    let rows = nodes.iter().map(async |node| Row::new(node, agents.ask(node).await));
+    let mut rows: Vec<_> = stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
     rows.sort_by(Row::by_need);
     rows
 }

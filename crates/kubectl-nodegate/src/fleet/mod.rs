@@ -11,7 +11,7 @@ pub(crate) use row::Row;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::error::Error;
-use look::{Fleet, nodes};
+use look::Fleet;
 use nodegate_agent_client::Console;
 
 /// Shows the fleet once or continuously, and returns the exit code.
@@ -20,7 +20,8 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
     if args.watch {
         return live::run(agents, args, &console).await;
     }
-    let fleet = Fleet::look(agents, &nodes(agents, args).await?).await;
+    let nodes = agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
+    let fleet = Fleet::look(agents, &nodes).await;
     let text = match args.output {
         FleetOutput::Json => format!("{}\n", fleet.json()),
         output => table::table(&fleet, &console, output),

@@ -5,11 +5,11 @@ use crate::cluster::FleetNode;
 use nodegate_agent_api::Status;
 use nodegate_agent_client::exit_code;
 use nodegate_agent_client::sentence::{caveat, shutdown, why};
-use nodegate_readiness::{Age, Verdict};
+use nodegate_readiness::{Age, Reason, Verdict};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
-pub(super) const NOTHING: &str = "-";
+const NOTHING: &str = "-";
 /// The reason of a cordoned node in the pool.
 const KEPT: &str = "Kept";
 
@@ -105,74 +105,30 @@ impl Row {
         (one.urgency(), &one.node.name).cmp(&(other.urgency(), &other.node.name))
     }
 
-    pub(super) fn verdict_word(&self) -> String {
-        match self.verdict() {
-            Some(verdict) if self.is_guess() => format!("{}?", verdict.title()),
-            Some(verdict) => verdict.title().to_owned(),
-            None => "Unknown".to_owned(),
-        }
-    }
-
-    pub(super) fn reason(&self) -> &str {
-        match &self.said {
-            Ok(AgentAnswer { said: status, .. }) => {
-                let in_pool = if status.kept.is_some() { KEPT } else { NOTHING };
-                status.reason.as_ref().map_or(in_pool, |reason| reason.as_str())
-            }
-            Err(error) => error,
-        }
-    }
-
-    pub(super) fn why(&self) -> String {
-        let status = match &self.said {
-            Ok(answer) => &answer.said,
-            Err(error) => return error.clone(),
-        };
-        let guess = caveat(status).map(|caveat| format!("; a guess: {caveat}"));
-        let unlocked = status.host.filter(|host| !host.lock && !host.shutdown);
-        let reboot = unlocked.map(|host| format!("; a reboot {}", shutdown(host)));
-        why(status) + &guess.unwrap_or_default() + &reboot.unwrap_or_default()
-    }
-
-    /// Returns the age of the verdict; that of the agent if the verdict is older.
-    pub(super) fn since(&self) -> String {
-        self.status().map_or(NOTHING.to_owned(), |status| match status.flips.first() {
-            Some(flip) => Age(flip.age_ms).to_string(),
-            None => format!(">{}", Age(status.uptime_ms)),
-        })
-    }
-
-    pub(super) fn cache(&self) -> String {
-        let Some(status) = self.status() else { return NOTHING.to_owned() };
-        let trust = match (status.cache.stale, status.unconfirmed) {
-            (true, _) => "stale",
-            (false, true) => "unconfirmed",
-            (false, false) => "fresh",
-        };
-        status.cache.age_ms.map_or_else(|| trust.to_owned(), |age| format!("{trust} {}", Age(age)))
-    }
-
-    /// Returns the number of probers that have acknowledged the present verdict, and that of all.
-    pub(super) fn acknowledged(&self) -> String {
-        self.status().map_or(NOTHING.to_owned(), |status| {
-            let drain = &status.drain;
-            let mark = if drain.not_known.is_some() { "?" } else { "" };
-            format!("{}/{}{mark}", drain.acknowledged_probers, drain.probers)
-        })
-    }
-
-    pub(super) fn sessions(&self) -> String {
-        let sessions = self.status().and_then(Status::sessions);
-        sessions.map_or(NOTHING.to_owned(), |sessions| sessions.to_string())
+    /// Returns the cells of the table, with the whole reason.
+    pub(super) fn cells(&self) -> [String; 10] {
+        let verdict = self.verdict().map_or("Unknown", Verdict::title);
+        let answer = self.said.as_ref();
+        let told =
+            |words: fn(&Status) -> String| answer.map_or_else(String::clone, |answer| words(&answer.said));
+        let shown = |cell: fn(&Status) -> String| self.status().map_or(NOTHING.to_owned(), cell);
+        [
+            self.node.name.clone(),
+            verdict.to_owned() + if self.is_guess() { "?" } else { "" },
+            told(reason),
+            shown(since),
+            shown(cache),
+            shown(acknowledged),
+            shown(|status| status.sessions().map_or(NOTHING.to_owned(), |sessions| sessions.to_string())),
+            shown(|status| status.version.to_string()),
+            answer.map_or(NOTHING, |answer| &answer.source).to_owned(),
+            told(whole_reason),
+        ]
     }
 
     /// Returns true if the agent has answered at the node's own address.
     pub(crate) fn is_direct(&self) -> bool {
         self.said.as_ref().is_ok_and(|answer| answer.is_direct)
-    }
-
-    pub(super) fn source(&self) -> &str {
-        self.said.as_ref().map_or(NOTHING, |answer| &answer.source)
     }
 
     /// Returns the node with its whole `/status.json` as received. `null` means not known.
@@ -188,4 +144,38 @@ impl Row {
             "status": answer.and_then(|answer| serde_json::from_slice::<Value>(&answer.reply.body).ok()),
         })
     }
+}
+
+fn reason(status: &Status) -> String {
+    let in_pool = if status.kept.is_some() { KEPT } else { NOTHING };
+    status.reason.as_ref().map_or(in_pool, Reason::as_str).to_owned()
+}
+
+fn whole_reason(status: &Status) -> String {
+    let guess = caveat(status).map(|caveat| format!("; a guess: {caveat}"));
+    let unlocked = status.host.filter(|host| !host.lock && !host.shutdown);
+    let reboot = unlocked.map(|host| format!("; a reboot {}", shutdown(host)));
+    why(status) + &guess.unwrap_or_default() + &reboot.unwrap_or_default()
+}
+
+/// Returns the age of the verdict; that of the agent if the verdict is older.
+fn since(status: &Status) -> String {
+    let flip = status.flips.first();
+    flip.map_or_else(|| format!(">{}", Age(status.uptime_ms)), |flip| Age(flip.age_ms).to_string())
+}
+
+fn cache(status: &Status) -> String {
+    let trust = match (status.cache.stale, status.unconfirmed) {
+        (true, _) => "stale",
+        (false, true) => "unconfirmed",
+        (false, false) => "fresh",
+    };
+    status.cache.age_ms.map_or_else(|| trust.to_owned(), |age| format!("{trust} {}", Age(age)))
+}
+
+/// Returns the number of probers that have acknowledged the present verdict, and that of all.
+fn acknowledged(status: &Status) -> String {
+    let drain = &status.drain;
+    let mark = if drain.not_known.is_some() { "?" } else { "" };
+    format!("{}/{}{mark}", drain.acknowledged_probers, drain.probers)
 }

@@ -1,7 +1,7 @@
 //! Renders the fleet as a table, once or for each update of `live`.
 
 use super::look::Fleet;
-use super::row::{NOTHING, Row, Urgency};
+use super::row::{Row, Urgency};
 use crate::args::FleetOutput;
 use nodegate_agent_client::Console;
 use nodegate_agent_client::acknowledgement::cant_see;
@@ -22,20 +22,9 @@ const USUAL: usize = 8;
 fn cells(row: &Row, console: &Console, is_wide: bool) -> Vec<String> {
     // Signs are for terminals.
     let sign = if console.is_terminal { format!("{} ", sign(row.urgency()).0) } else { String::new() };
-    let cells = [
-        row.node.name.clone(),
-        sign + &row.verdict_word(),
-        shortened(row.reason()),
-        row.since(),
-        row.cache(),
-        row.acknowledged(),
-        row.sessions(),
-        row.status().map_or(NOTHING, |status| &status.version).to_owned(),
-        row.source().to_owned(),
-        row.why(),
-    ];
-    let shown = if is_wide { cells.len() } else { USUAL };
-    cells.iter().take(shown).map(|cell| sanitize(cell)).collect()
+    let [node, verdict, reason, others @ ..] = row.cells();
+    let cells = [node, sign + &verdict, shortened(&reason)].into_iter().chain(others);
+    cells.take(if is_wide { HEADS.len() } else { USUAL }).map(|cell| sanitize(&cell)).collect()
 }
 
 /// Returns the sign before a verdict, and its colour.

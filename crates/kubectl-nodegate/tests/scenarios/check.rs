@@ -1,12 +1,10 @@
 //! A look at a whole setup, and a drain's rehearsal.
 
 use crate::drain::{RESPONSIVE, UNRESPONSIVE, are_in_order, cluster, is_cordoned, steps};
-use crate::lab::{Lab, Said, add_pod_of, out, prober, program, ready, says, unseeing};
+use crate::lab::{Lab, Said, add_pod_of, out, prober, ready, says, unseeing};
 use nodegate_testbed::network::ports::Loopback;
 use nodegate_testbed::process;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::waiting::until;
-use nodegate_testbed::{Cluster, NODE};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -72,11 +70,21 @@ fn what_is_wrong_comes_first_with_what_to_do() {
         "to do      b: a shutdown is delayed by at most 5 s, but the slowest load balancer needs 8 s: raise ";
     finds(&lab, 1, delay);
 
+    // An agent whose account has lost its rights.
+    let mut lost = ready("b");
+    (lost["cache"]["stale"], lost["cache"]["error"]) = (json!(true), json!("HTTP 403 (nodes is forbidden)"));
+    lab.crowd.now("b", says(&lost));
+    finds(
+        &lab,
+        1,
+        "to do      b: its agent has no proof from the API server: HTTP 403 (nodes is forbidden); give the ",
+    );
+
     // Another program has the agent's port.
     let mut noticed = ready("b");
     noticed["port_taken"] = json!("10.0.0.12:25001: HTTP 200");
     lab.crowd.now("b", says(&noticed));
-    let taken = "to do      b: another program answers at the node's address and the agents' port (10.0.0.12:25001: HTTP 200)";
+    let taken = "to do      b: another program answers at the node's own address and port (10.0.0.12:25001: HTTP 200)";
     finds(&lab, 1, taken);
 
     // A network policy or a firewall: the agent's port answers only the API server.
@@ -150,31 +158,6 @@ fn a_service_without_a_check_of_its_own_is_named() {
     assert!(!said.out.contains("shop/web"), "{said:#?}");
 }
 
-/// The real agent, whose account has lost its rights.
-#[test]
-fn agents_without_rights_come_first() {
-    let cluster = Cluster::start();
-    cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", Vec::new());
-    let agent = cluster.agent(&["--stale-after=2s"]);
-    let address = agent.address();
-    cluster.sim.edit_node(NODE, "kubelet", |node| {
-        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address.ip().to_string()}]);
-    });
-    // An agent that has never seen its Node can't say its UID, so the plugin knows it by its pod.
-    add_pod_of(&cluster.sim, "nodegate", NODE, address.ip());
-    let kubeconfig = cluster.dir.path().join("administrator");
-    cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
-    let run = || {
-        let mut command = program();
-        command.env("KUBECONFIG", &kubeconfig).args(["check", &format!("--port={}", address.port())]);
-        Said::of(&command.output().unwrap())
-    };
-    let said = until("the finding", || Some(run()).filter(|said| said.out.contains("has no proof")));
-    let first = format!("to do      {NODE}: its agent has no proof from the API server: ");
-    assert!(said.out.starts_with(&first), "{said:#?}");
-    said.has(1, &["403", "give the agents' service account"]);
-}
-
 #[test]
 fn a_rehearsal_evicts_nothing_and_leaves_the_node_as_it_was() {
     let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
@@ -189,7 +172,7 @@ fn a_rehearsal_evicts_nothing_and_leaves_the_node_as_it_was() {
     let refused =
         "worker-1: no other node is Ready: it is the last one that gets new traffic; nothing was done to it";
     lab.run(&["check", "worker-1", "--rehearse"]).has(1, &[refused]);
-    lab.run(&["check", "worker-2", "--rehearse"]).has(1, &["worker-2 is cordoned already"]);
+    lab.run(&["check", "worker-2", "--rehearse"]).has(1, &["worker-2: is cordoned already"]);
     assert!(is_cordoned(&lab, "worker-2"));
 }
 
