@@ -25,7 +25,7 @@ mod watched_node;
 
 pub use api::{Answer, ApiError, KubeApi, Reply, send};
 pub use backoff::Backoff;
-pub use client::{ClientError, Connector, expires_in, tagged};
+pub use client::{Connector, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
 pub use failure_reason::{FailureReason, detail, find};
 pub use get::{GetError, Peer, get};

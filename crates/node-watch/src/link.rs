@@ -6,7 +6,7 @@
 // check is answered, all watches move to its client. The followers of Lease and Services borrow the client in use.
 
 use kube::Client;
-use nodegate_kube_follow::{ClientError, Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
+use nodegate_kube_follow::{Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,11 +52,6 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a new client.
-    pub(crate) async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
-        self.connector.connect(observer).await
-    }
-
     /// Returns the client in use, and each that follows it.
     pub(crate) fn in_use(&self) -> Receiver<Option<Client>> {
         self.in_use.subscribe()
@@ -72,12 +67,12 @@ impl Link {
 
     /// Returns the client of the Node's next session. The last one is kept for as long as its server answers, even
     /// with errors: during an outage, new connections of five thousand agents would be a storm of their own.
-    pub(crate) async fn next(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
+    pub(crate) async fn next(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, String> {
         let next = self.state().next.take();
         if let Some(client) = next {
             return Ok(client);
         }
-        let connected = self.connect(observer).await;
+        let connected = self.connector.connect(observer).await;
         self.state().connecting = connected.as_ref().ok().cloned();
         if connected.is_err() {
             self.in_use.send_replace(None);

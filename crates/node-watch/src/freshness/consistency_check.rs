@@ -24,13 +24,12 @@ impl FreshnessMonitor {
     /// watched, because then each attempt to watch it is a check.
     fn check_due_at(&self) -> Option<Moment> {
         self.node.connection()?;
-        // A Service's facts are as old as the last proof on the connection of its watch.
-        let services = self.services.iter().filter(|watch| watch.is_open()).filter_map(|watch| watch.proved);
-        let oldest = services.fold(self.node_proved?, Moment::min);
-        let silent = oldest.plus(self.check.due_after());
+        let silent = self.node_proved?.plus(self.check.due_after());
         let heard = self.node.last_bytes.max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
-        let due = if self.check.early { Moment::default() } else { due };
+        // The next proof must also hold for a Service on another connection, and for one whose watch was resumed.
+        let missed = self.services.iter().any(|watch| watch.missed_proof && watch.is_open());
+        let due = if self.check.early || missed { Moment::default() } else { due };
         Some(due.max(self.check.waits_until()))
     }
 
