@@ -6,14 +6,12 @@ use crate::node_watch::NodeWatch;
 use crate::stream::{NODE, StreamId};
 use futures::future::{BoxFuture, FutureExt, select_all};
 use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{GetParams, Request};
+use kube::api::{GetParams, PartialObjectMeta, Request};
 use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, WatchObserver, send};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
-use serde::Deserialize;
 use std::fmt::Display;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,15 +87,21 @@ impl Driver {
 
     /// Passes an input to the state machine, and executes its actions.
     pub(crate) fn step(&self, input: Input) {
+        self.step_with(input, None);
+    }
+
+    /// Passes an input to the state machine, and executes its actions. If it is an answer on a new client, the watches
+    /// may move to that; else the client is dropped: it would stay connected beside them.
+    fn step_with(&self, input: Input, answered: Option<&Client>) {
         let mut state = self.state();
         let before = state.machine.wake_at();
         let actions = state.machine.step(input, self.now());
         let next = state.machine.wake_at();
         for action in actions {
+            if let (Action::MoveToTheAnswer, Some(client)) = (&action, answered) {
+                self.link.move_to(client);
+            }
             self.act(action, &mut state);
-        }
-        if !state.machine.is_awaiting_watch() {
-            self.link.drop_the_answer();
         }
         drop(state);
         // The loop sleeps until the previous wake-up time, or forever.
@@ -135,7 +139,6 @@ impl Driver {
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(server = state.server, "moving the watches to a new connection");
-                self.link.move_to_the_answer();
             }
             Action::Late(after) => {
                 let error = format!("no answer within {} s", after.as_secs_f64());
@@ -176,19 +179,14 @@ impl Driver {
     }
 
     /// Records why this API server gives no proof.
-    pub(crate) fn trouble(&self, server: Option<String>, error: &str) {
+    pub(crate) fn trouble(&self, server: Option<&str>, error: &str) {
         let server = server.map_or_else(String::new, |server| format!("{server}: "));
         self.watch.board.set_trouble(format!("{server}{error}"));
     }
 
-    /// Takes the `Retry-After` of the stream's last answer.
-    pub(crate) fn retry_after(&self, stream: StreamId) -> Option<Duration> {
-        self.state().line(stream)?.retry_after.take()
-    }
-
-    /// Returns the API server that received this stream's last request, or `None` before the first one.
-    pub(crate) fn server(&self, stream: StreamId) -> Option<String> {
-        self.state().line(stream)?.server.clone()
+    /// Returns the API server of the stream's last request, if there was one, and takes the `Retry-After` of its answer.
+    pub(crate) fn last_answer(&self, stream: StreamId) -> (Option<String>, Option<Duration>) {
+        self.state().line(stream).map_or((None, None), |line| (line.server.clone(), line.retry_after.take()))
     }
 
     // === The consistency check ===
@@ -227,7 +225,7 @@ impl Driver {
             StatusCode::NOT_FOUND => NodeVersion::Absent,
             status if !status.is_success() => return Err(Failure::of(&reply)),
             _ => {
-                let found: Found = serde_json::from_str(&reply.answer.text)
+                let found: PartialObjectMeta = serde_json::from_str(&reply.answer.text)
                     .map_err(|error| Failure::no_answer(format_args!("unreadable answer: {error}")))?;
                 NodeVersion::present(&found.metadata)
             }
@@ -244,10 +242,8 @@ impl Driver {
         match asked {
             Ok((client, node, connection)) => {
                 self.state().failing.ends(Duration::ZERO);
-                if on_a_new_connection {
-                    self.link.answered(client);
-                }
-                self.step(Input::Answered { number, node, connection });
+                let answered = Some(&client).filter(|_| on_a_new_connection);
+                self.step_with(Input::Answered { number, node, connection }, answered);
             }
             Err(Failure { refusal, retry_after, error }) => {
                 self.check_fails(&mut self.state(), refusal, &error);
@@ -258,7 +254,7 @@ impl Driver {
 
     /// Records why a check gives no proof, and logs that.
     fn check_fails(&self, state: &mut State, refusal: Refusal, error: &str) {
-        self.trouble(state.server.clone(), error);
+        self.trouble(state.server.as_deref(), error);
         let unauthorized = refusal == Refusal::Unauthorized;
         let kind = if unauthorized { "unauthorized" } else { "no answer" };
         if !state.failing.lasts(kind, self.now().since(Moment::default())) {
@@ -271,13 +267,6 @@ impl Driver {
             tracing::info!(server, error, "the API server does not answer the consistency check; retrying");
         }
     }
-}
-
-/// The part of an answer that tells the Node's state.
-#[derive(Deserialize)]
-struct Found {
-    #[serde(default)]
-    metadata: ObjectMeta,
 }
 
 impl State {

@@ -126,10 +126,11 @@ impl<F: Followed> Follower<F> {
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
         let (now, (_, due_after)) = (self.driver.now(), self.driver.pace());
+        let (server, alone) = self.driver.last_answer(self.stream);
+        let server = server.as_deref();
         if self.broken_watches.ended(ended, now) && self.stream == NODE {
-            let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
             tracing::warn!(
-                error,
+                error = field::display(&ended.detail),
                 server,
                 "no watch lasts; listing the Node instead, and rarely trying a watch. A proxy before the API server must \
                  not buffer its answers, and must keep connections that are idle for 70 s"
@@ -144,7 +145,7 @@ impl<F: Followed> Follower<F> {
         }
         if self.stream == NODE && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
-            self.driver.trouble(self.driver.server(self.stream), &ended.detail);
+            self.driver.trouble(server, &ended.detail);
         }
         if ended.reason == FailureReason::Timeout && self.broken_watches.since.is_none() {
             self.answer_within = (self.answer_within * 2).min(MAX_ANSWER_TIME);
@@ -162,19 +163,18 @@ impl<F: Followed> Follower<F> {
             }
             _ => self.backoff.wait(),
         };
-        let alone = self.driver.retry_after(self.stream);
         let wait =
             wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
-        self.log(ended, wait);
+        self.log(ended, wait, server);
         tokio::time::sleep(wait).await;
     }
 
     /// Logs a fault: the first of a row, each other kind, because an API server that was restarted may come back
     /// without the agent's rights, and a reminder each minute. The rest are details.
-    fn log(&mut self, ended: &SessionEnd, wait: Duration) {
+    fn log(&mut self, ended: &SessionEnd, wait: Duration, server: Option<&str>) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
         // As it is: the API server quotes names in it.
-        let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
+        let error = field::display(&ended.detail);
         let again = if self.failing.is_on() { " again" } else { "" };
         let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
         // A fault of the Lease's watch also hits the Node's, whose line is enough.

@@ -36,8 +36,6 @@ struct State {
     next: Option<Client>,
     /// The client of the Node's session that has no connection yet.
     connecting: Option<Client>,
-    /// The client that got the last answer to a check, if it was a new one.
-    answered: Option<Client>,
     errors: ServerErrors,
     /// The time at which the credentials in use must be replaced.
     expires: Option<Instant>,
@@ -108,25 +106,10 @@ impl Link {
         }
     }
 
-    // === Checks on a new client ===
-
-    /// Records that a check was answered on a new client.
-    pub(crate) fn answered(&self, client: Client) {
-        self.state().answered = Some(client);
-    }
-
-    /// Makes the client that got the last answer that of the Node's next session.
-    pub(crate) fn move_to_the_answer(&self) {
+    /// Makes the new client on which a check was answered that of the Node's next session.
+    pub(crate) fn move_to(&self, client: &Client) {
         let mut state = self.state();
-        if let Some(client) = state.answered.take() {
-            state.connecting = Some(client.clone());
-            state.next = Some(client);
-        }
-    }
-
-    /// Drops the client that got the last answer, if it is not needed: it would stay connected beside the watches.
-    pub(crate) fn drop_the_answer(&self) {
-        self.state().answered = None;
+        (state.connecting, state.next) = (Some(client.clone()), Some(client.clone()));
     }
 
     // === Expiry ===

@@ -60,11 +60,6 @@ impl FreshnessMonitor {
         }
     }
 
-    /// Returns true if an answer waits for the watch: the watches may have to move to its connection.
-    pub(crate) fn is_awaiting_watch(&self) -> bool {
-        matches!(self.check.progress, CheckProgress::AwaitingWatch(..))
-    }
-
     /// Returns true if the answer to the check counts when it comes.
     pub(crate) fn waits_for(&self, check: Check) -> bool {
         self.check.sent.iter().any(|sent| sent.number == check.number)
@@ -113,7 +108,8 @@ impl FreshnessMonitor {
         self.outage_is_over(sent.at, now);
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
-        if finding.is_known() {
+        // The watches move to a new connection whatever it says, and there they list.
+        if finding.is_known() || sent.on_a_new_connection {
             self.conclude(finding, &sent, answer, now);
         } else {
             self.take(Transition::FoundAnother);
