@@ -14,6 +14,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use serde_json::Value;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -24,35 +25,23 @@ const ATTEMPTS: u32 = 3;
 
 /// Why a request to the API server failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum ApiError {
-    /// The answer is an error.
-    #[error("{what}: {message}")]
-    Refused {
-        /// The request, as its verb and path.
-        what: String,
-        /// The HTTP status of the answer.
-        code: u16,
-        /// The code with the message of the API server.
-        message: String,
-    },
-    /// There is no answer in time.
-    #[error("{0}: no answer from the API server within {ms} ms", ms = .1.as_millis())]
-    Late(String, Duration),
-    /// There is no answer.
-    #[error("{0}: {1}")]
-    Failed(String, String),
-    /// The answer can't be read.
-    #[error("{0}: unreadable answer: {1}")]
-    Unreadable(String, String),
+#[error("{what}: {why}")]
+pub struct ApiError {
+    /// The request: its verb and path.
+    pub what: String,
+    /// The reason. Of an answer that is an error, its code with the message of the API server.
+    pub why: String,
+    /// The HTTP status, if there is an answer.
+    pub code: Option<u16>,
 }
 
 impl ApiError {
-    /// Returns the HTTP status, if there is an answer.
-    pub fn code(&self) -> Option<u16> {
-        match self {
-            Self::Refused { code, .. } => Some(*code),
-            _ => None,
-        }
+    fn new(what: &str, why: impl Display) -> Self {
+        Self { what: what.to_owned(), why: why.to_string(), code: None }
+    }
+
+    fn late(what: &str, within: Duration) -> Self {
+        Self::new(what, format_args!("no answer from the API server within {} ms", within.as_millis()))
     }
 }
 
@@ -98,7 +87,7 @@ impl KubeApi {
     pub async fn get_dated(&self, path: &str) -> Result<Option<Answer>, ApiError> {
         match self.send(Method::GET, path, None).await {
             Ok(answer) => Ok(Some(answer)),
-            Err(ApiError::Refused { code: 404, .. }) => Ok(None),
+            Err(ApiError { code: Some(404), .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -132,20 +121,22 @@ impl KubeApi {
         path: &str,
         body: Option<(&str, &Value)>,
     ) -> Result<Answer, ApiError> {
-        let what = format!("{method} {path}");
+        let what = &format!("{method} {path}");
+        let mut request = Request::builder().method(&method).uri(path);
+        if let Some((kind, _)) = body {
+            request = request.header(CONTENT_TYPE, kind);
+        }
+        let request = request.body(body.map_or_else(Vec::new, |(_, body)| body.to_string().into_bytes()));
+        let request = request.map_err(|error| ApiError::new(what, error))?;
         let first = self.client();
         let sent = async {
             let (mut opening, mut attempts) = (first.clone(), 0);
             loop {
                 attempts += 1;
-                let failed = |why: Arc<str>| ApiError::Failed(what.clone(), why.to_string());
-                let client = opening.clone().await.map_err(failed)?;
-                let result = self.send_on(&client, &method, path, body).await;
-                let is_useless = match &result {
-                    // Credentials may have been replaced.
-                    Err(error) => matches!(error, ApiError::Failed(..)) || error.code() == Some(401),
-                    Ok(_) => false,
-                };
+                let client = opening.clone().await.map_err(|why| ApiError::new(what, why))?;
+                let result = send(&client, request.clone()).await.and_then(|reply| reply.accepted(what));
+                // Credentials may have been replaced.
+                let is_useless = result.as_ref().is_err_and(|error| matches!(error.code, None | Some(401)));
                 if is_useless {
                     self.forget(&opening);
                 }
@@ -155,33 +146,10 @@ impl KubeApi {
                 opening = self.client();
             }
         };
-        let result = tokio::time::timeout(self.timeout, sent).await;
-        result.unwrap_or_else(|_| {
+        tokio::time::timeout(self.timeout, sent).await.unwrap_or_else(|_| {
             self.forget(&first);
-            Err(ApiError::Late(what.clone(), self.timeout))
+            Err(ApiError::late(what, self.timeout))
         })
-    }
-
-    async fn send_on(
-        &self,
-        client: &Client,
-        method: &Method,
-        path: &str,
-        body: Option<(&str, &Value)>,
-    ) -> Result<Answer, ApiError> {
-        let what = format!("{method} {path}");
-        let mut request = Request::builder().method(method).uri(path);
-        if let Some((kind, _)) = body {
-            request = request.header(CONTENT_TYPE, kind);
-        }
-        let request = request.body(body.map_or_else(Vec::new, |(_, body)| body.to_string().into_bytes()));
-        let request = request.map_err(|error| ApiError::Failed(what.clone(), error.to_string()))?;
-        let reply = send(client, request).await?;
-        if reply.status.is_success() {
-            return Ok(reply.answer);
-        }
-        let (code, message) = (reply.status.as_u16(), reply.refusal());
-        Err(ApiError::Refused { what, code, message })
     }
 
     fn in_use(&self) -> MutexGuard<'_, Option<Opening>> {
@@ -214,19 +182,19 @@ impl KubeApi {
 
 /// Returns a client whose connection is open: the API server has answered on it, whatever it said.
 async fn open(connector: Connector, timeout: Duration) -> Result<Client, Arc<str>> {
-    let client = connector.connect(Arc::new(NoObserver)).await.map_err(|error| error.to_string())?;
+    let client = connector.connect(Arc::new(NoObserver)).await?;
     let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
     match tokio::time::timeout(timeout, client.send(request)).await {
         Ok(Ok(_)) => Ok(client),
         Ok(Err(error)) => Err(detail(&error).into()),
-        Err(_) => Err(ApiError::Late("GET /version".to_owned(), timeout).to_string().into()),
+        Err(_) => Err(ApiError::late("GET /version", timeout).to_string().into()),
     }
 }
 
 /// Sends one request on a client, without a limit of time. The error is that there is no answer, or half of one.
 pub async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Reply, ApiError> {
     let what = format!("{} {}", request.method(), request.uri().path());
-    let failed = |error: &(dyn std::error::Error + 'static)| ApiError::Failed(what.clone(), detail(error));
+    let failed = |error: &(dyn std::error::Error + 'static)| ApiError::new(&what, detail(error));
     let response = client.send(request.map(Body::from)).await.map_err(|error| failed(&error))?;
     let (head, body) = response.into_parts();
     let date = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
@@ -253,6 +221,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    fn accepted(self, what: &str) -> Result<Answer, ApiError> {
+        if self.status.is_success() {
+            return Ok(self.answer);
+        }
+        Err(ApiError { code: Some(self.status.as_u16()), ..ApiError::new(what, self.refusal()) })
+    }
+
     /// Returns an answer that is an error, as a sentence.
     pub fn refusal(&self) -> String {
         let status = serde_json::from_str::<Status>(&self.answer.text).ok();

@@ -10,7 +10,7 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials::Credentials;
+use crate::credentials;
 use crate::observe::{BoxedService, ObservingService, StreamId, StreamTag, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
 use crate::tls;
@@ -58,28 +58,21 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 /// The maximum length of the head of an answer over HTTP/1.1, in bytes. Health endpoints send a few hundred.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The error of a client that could not be built.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ClientError(String);
-
-impl ClientError {
-    /// Returns the error of credentials that can't be used, with their source.
-    pub(crate) fn unusable(error: impl Display) -> Self {
-        Self(found().map_or_else(|_| error.to_string(), |found| found.unusable(&error)))
-    }
+/// Returns the error of credentials that can't be used, with their source.
+pub(crate) fn unusable(error: impl Display) -> String {
+    found().map_or_else(|_| error.to_string(), |found| found.unusable(&error))
 }
 
 /// Reads the configuration, for a client or for the message of a failure: the in-cluster credentials first, then kubeconfigs.
-pub(crate) fn found() -> Result<Found, ClientError> {
+pub(crate) fn found() -> Result<Found, String> {
     let not_in_cluster = match nodegate_kubeconfig::in_cluster() {
         Ok(found) => return Ok(found),
         Err(why) => why,
     };
     match nodegate_kubeconfig::find(None, None) {
         Ok(Some(found)) => Ok(found),
-        Ok(None) => Err(ClientError(nodegate_kubeconfig::no_credentials(&not_in_cluster, None))),
-        Err(error) => Err(ClientError(error)),
+        Ok(None) => Err(nodegate_kubeconfig::no_credentials(&not_in_cluster, None)),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,7 +89,7 @@ pub enum Connector {
 
 impl Connector {
     /// Returns a client. `observer` observes all its requests and bytes.
-    pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
+    pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, String> {
         match self {
             Self::Network => connect_with(found()?.config, observer).await,
             Self::Simulated(open) => Ok(Client::new(ObservingService::new(open(), observer), "default")),
@@ -108,12 +101,12 @@ impl Connector {
 pub(crate) async fn connect_with(
     mut config: Config,
     observer: Arc<dyn WatchObserver>,
-) -> Result<Client, ClientError> {
+) -> Result<Client, String> {
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
-    let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
-    let Credentials { token, valid_until } = credentials;
+    let loaded = credentials::load(&mut config.auth_info).await;
+    let (token, valid_until) = loaded.map_err(unusable)?;
     let token = token.map(Arc::new);
     let hyper = http_client(&config, connector())?;
     let sign = move |mut request: Request<Body>| {
@@ -124,7 +117,7 @@ pub(crate) async fn connect_with(
     };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(config.extra_headers_layer().map_err(ClientError::unusable)?)
+        .layer(config.extra_headers_layer().map_err(unusable)?)
         .map_request(sign)
         .service(ObservingService::new(hyper, observer));
     Ok(Client::new(service, config.default_namespace).with_valid_until(valid_until))
@@ -152,7 +145,7 @@ pub fn tagged(client: Client, stream: StreamId, within: Duration) -> Client {
 }
 
 /// Returns an HTTP client for the server, the CA and the client certificate of this configuration.
-pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, ClientError> {
+pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, String> {
     // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
     // another.
     let mut builder = HyperClient::builder(TokioExecutor::new());
@@ -162,12 +155,12 @@ pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, Clien
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW);
     // Unlike kube's own connector, this one also offers HTTP/2.
-    let tls = tls::client_config(config).map_err(ClientError::unusable)?;
+    let tls = tls::client_config(config).map_err(unusable)?;
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let what = "neither a DNS name nor an address";
         let error = format!("its cluster's tls-server-name {name:?} is {what}");
-        let server = name.clone().try_into().map_err(|_| ClientError::unusable(error))?;
+        let server = name.clone().try_into().map_err(|_| unusable(error))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(server));
     }
     Ok(builder.build(https.enable_all_versions().wrap_connector(route(config, tcp)?)))
@@ -177,31 +170,28 @@ pub(crate) fn http_client(config: &Config, tcp: Tcp) -> Result<HttpClient, Clien
 type Route = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 pub(crate) type HttpClient = HyperClient<HttpsConnector<Route>, Body>;
 
-fn route(config: &Config, tcp: Tcp) -> Result<Route, ClientError> {
+fn route(config: &Config, tcp: Tcp) -> Result<Route, String> {
     let Some(proxy) = &config.proxy_url else {
         return Ok(BoxCloneSyncService::new(tcp.map_err(BoxError::from)));
     };
-    let unsupported =
-        || ClientError(format!("the proxy {proxy} is not supported; give one with http:// or socks5://"));
+    let unsupported = || format!("the proxy {proxy} is not supported; give one with http:// or socks5://");
     // The matcher decodes the proxy's user and password.
     let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let intercept = intercept.ok_or_else(unsupported)?;
     let to = intercept.uri().clone();
     match proxy.scheme_str() {
         Some("http") => {
-            let tunnel = Tunnel::new(to, tcp);
-            let tunnel = match intercept.basic_auth() {
-                Some(auth) => tunnel.with_auth(auth.clone()),
-                None => tunnel,
-            };
+            let mut tunnel = Tunnel::new(to, tcp);
+            if let Some(auth) = intercept.basic_auth() {
+                tunnel = tunnel.with_auth(auth.clone());
+            }
             Ok(BoxCloneSyncService::new(tunnel.map_err(BoxError::from)))
         }
         Some("socks5") => {
-            let socks = SocksV5::new(to, tcp);
-            let socks = match intercept.raw_auth() {
-                Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
-                None => socks,
-            };
+            let mut socks = SocksV5::new(to, tcp);
+            if let Some((user, password)) = intercept.raw_auth() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
             Ok(BoxCloneSyncService::new(socks.map_err(BoxError::from)))
         }
         _ => Err(unsupported()),
@@ -231,26 +221,4 @@ pub(crate) fn connector() -> Tcp {
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     connector
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::Response;
-    use std::convert::Infallible;
-
-    #[tokio::test]
-    async fn a_client_is_replaced_a_minute_before_it_expires() {
-        let left = |seconds: Option<i64>| {
-            let empty = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
-            let now = Timestamp::try_from(nodegate_clock::wall()).unwrap();
-            let until = seconds.map(|seconds| now + SignedDuration::from_secs(seconds));
-            let client = Client::new(tower::service_fn(empty), "default").with_valid_until(until);
-            expires_in(&client).map(|left| left.as_secs_f64().round())
-        };
-        assert_eq!(
-            [left(None), left(Some(-5)), left(Some(59)), left(Some(3660))],
-            [None, Some(0.0), Some(0.0), Some(3600.0)]
-        );
-    }
 }

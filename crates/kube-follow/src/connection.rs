@@ -50,7 +50,7 @@ pub(crate) fn next_client() -> u64 {
 }
 
 /// Returns the `Retry-After` of an answer. HTTP also allows a date here, which no API server sends.
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }

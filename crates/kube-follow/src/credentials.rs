@@ -3,8 +3,6 @@
 // kube's layer that signs requests is not used: it ends the thread at a token with a line break, refuses a token
 // file that ends with one (kubectl trims it), and forgets a good token while its file is empty.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::AuthInfo;
@@ -20,23 +18,6 @@ use tower::BoxError;
 /// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// The credentials of a user, apart from the client certificate.
-pub(crate) struct Credentials {
-    /// The source of the `Authorization` header, if the user has a token.
-    pub(crate) token: Option<Token>,
-    /// The expiry of what a credential plugin gave.
-    pub(crate) valid_until: Option<Timestamp>,
-}
-
-impl Credentials {
-    /// Loads the user's credentials. Afterwards, the user has the certificate that a credential plugin gave, and
-    /// no plugin.
-    pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, BoxError> {
-        let valid_until = run_plugin(user, Terminal::Absent).await?;
-        Ok(Self { token: Token::of(user)?, valid_until })
-    }
-}
-
 /// The source of the `Authorization` header.
 pub(crate) struct Token {
     /// The file of the token, which is rewritten before a service account's token expires.
@@ -44,22 +25,20 @@ pub(crate) struct Token {
     last: Mutex<HeaderValue>,
 }
 
-impl Token {
-    fn of(user: &AuthInfo) -> Result<Option<Self>, BoxError> {
-        if let (Some(name), Some(password)) = (&user.username, &user.password) {
-            let pair = STANDARD.encode(format!("{name}:{}", password.expose_secret()));
-            let last = Mutex::new(header(&format!("Basic {pair}"))?);
-            return Ok(Some(Self { file: None, last }));
-        }
-        if let Some(token) = &user.token {
-            let last = Mutex::new(bearer(token.expose_secret())?);
-            return Ok(Some(Self { file: None, last }));
-        }
-        let Some(file) = user.token_file.as_ref().map(PathBuf::from) else { return Ok(None) };
-        let last = Mutex::new(read(&file)?);
-        Ok(Some(Self { file: Some(file), last }))
-    }
+/// Returns the user's token, if there is one, and the expiry of what a credential plugin gave. Afterwards, the user has
+/// the certificate of the plugin, and no plugin.
+pub(crate) async fn load(user: &mut AuthInfo) -> Result<(Option<Token>, Option<Timestamp>), BoxError> {
+    let valid_until = run_plugin(user, Terminal::Absent).await?;
+    let file = user.token_file.as_ref().map(PathBuf::from);
+    let last = match (&user.token, &file) {
+        (Some(token), _) => bearer(token.expose_secret())?,
+        (None, Some(file)) => read(file)?,
+        (None, None) => return Ok((None, valid_until)),
+    };
+    Ok((Some(Token { file, last: Mutex::new(last) }), valid_until))
+}
 
+impl Token {
     /// Returns the header. The file is read for each request, of which there are some ten an hour. If that
     /// fails, the last token is used, as in client-go.
     pub(crate) fn header(&self) -> HeaderValue {
@@ -82,13 +61,10 @@ fn read(file: &Path) -> Result<HeaderValue, BoxError> {
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, BoxError> {
-    header(&format!("Bearer {}", token.trim()))
-}
-
-fn header(value: &str) -> Result<HeaderValue, BoxError> {
-    let mut value = HeaderValue::try_from(value).map_err(|_| "the token is not text of one line")?;
-    value.set_sensitive(true);
-    Ok(value)
+    let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+    let mut header = header.map_err(|_| "the token is not text of one line")?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 #[cfg(test)]
@@ -96,52 +72,36 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn a_rotated_token_is_used_at_once_and_a_lost_one_held() {
+    #[tokio::test]
+    async fn a_rotated_token_is_used_at_once_and_a_lost_one_held() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
-        let user = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
-        assert!(Token::of(&user).err().unwrap().to_string().starts_with("tokenFile /"));
+        let mut user = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
+        assert!(load(&mut user).await.err().unwrap().to_string().starts_with("tokenFile /"));
         std::fs::write(&file, "one\n").unwrap();
-        let token = Token::of(&user).unwrap().unwrap();
+        let token = load(&mut user).await.unwrap().0.unwrap();
         assert_eq!(token.header(), "Bearer one");
         std::fs::write(&file, "two").unwrap();
         assert_eq!(token.header(), "Bearer two");
         assert!(token.header().is_sensitive());
-        std::fs::write(&file, "\n").unwrap();
-        assert_eq!(token.header(), "Bearer two");
-        std::fs::write(&file, "two\nlines").unwrap();
-        assert_eq!(token.header(), "Bearer two");
+        for useless in ["\n", "two\nlines"] {
+            std::fs::write(&file, useless).unwrap();
+            assert_eq!(token.header(), "Bearer two");
+        }
         std::fs::remove_file(&file).unwrap();
         assert_eq!(token.header(), "Bearer two");
     }
 
-    /// Returns the token of a user of a kubeconfig, or the error.
-    async fn load(user: serde_json::Value) -> Result<Option<HeaderValue>, String> {
-        let mut user: AuthInfo = serde_json::from_value(user).unwrap();
-        let credentials = Credentials::load(&mut user).await.map_err(|error| error.to_string())?;
-        Ok(credentials.token.map(|token| token.header()))
-    }
-
     #[tokio::test]
-    async fn every_credential_has_its_header() {
+    async fn a_plugins_token_is_used_and_one_of_two_lines_refused() {
+        let of = async |user| {
+            let (token, _) = load(&mut serde_json::from_value(user).unwrap()).await?;
+            Ok::<_, BoxError>(token.map(|token| token.header()))
+        };
         let plugin = json!({"command": "sh", "args": ["-c", r#"echo '{"status":{"token":"run"}}'"#]});
-        assert_eq!(load(json!({"exec": plugin})).await.unwrap().unwrap(), "Bearer run");
-        assert_eq!(load(json!({"username": "a", "password": "b"})).await.unwrap().unwrap(), "Basic YTpi");
-        assert_eq!(load(json!({})).await, Ok(None));
-    }
-
-    #[tokio::test]
-    async fn what_can_not_be_used_is_named() {
-        for (user, said) in [
-            (
-                json!({"exec": {"command": "/nowhere/aws"}}),
-                "credential plugin /nowhere/aws: there is no such program",
-            ),
-            (json!({"token": "two\nlines"}), "the token is not text of one line"),
-        ] {
-            let error = load(user).await.unwrap_err();
-            assert!(error.contains(said), "{said}: {error}");
-        }
+        assert_eq!(of(json!({"exec": plugin})).await.unwrap().unwrap(), "Bearer run");
+        assert_eq!(of(json!({})).await.unwrap(), None);
+        let error = of(json!({"token": "two\nlines"})).await.unwrap_err();
+        assert_eq!(error.to_string(), "the token is not text of one line");
     }
 }

@@ -173,16 +173,4 @@ mod tests {
             "{words}"
         );
     }
-
-    #[test]
-    fn a_refusal_is_the_api_servers_own_sentence() {
-        let status = |code, message: &str| {
-            let status = Status { code, message: message.to_owned(), ..Status::default() };
-            detail(&watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status))))
-        };
-        let may_not = r#"nodes is forbidden: User "a" cannot list resource "nodes" at the cluster scope"#;
-        assert_eq!(status(403, may_not), format!("403 Forbidden: {may_not}"));
-        let refused = status(401, "Unauthorized");
-        assert!(refused.starts_with("401 Unauthorized: "), "{refused}");
-    }
 }

@@ -1,8 +1,8 @@
 //! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, or to an API
 //! server.
 
-use crate::client::{ClientError, connector, found, http_client};
-use crate::credentials::Credentials;
+use crate::client::{connector, found, http_client, unusable};
+use crate::credentials;
 use crate::failure_reason::find;
 use crate::resolve::NotResolved;
 use crate::tls_refusal::mistake;
@@ -40,34 +40,23 @@ pub enum Peer {
 }
 
 /// The reason why there is no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum GetError {
-    /// The credentials of this place are of no use.
-    #[error(transparent)]
-    Credentials(#[from] ClientError),
-    /// The credentials name no CA, so no server can be verified.
-    #[error("the credentials name no certificate authority")]
-    NoAuthority,
-    /// The server's certificate is not one for this name and of this CA.
-    #[error("{kind}: {detail}")]
-    Certificate {
-        /// One word for the kind of mistake.
-        kind: &'static str,
-        /// The sentence of the TLS library.
-        detail: String,
-    },
-    /// The server does not speak TLS as this side does.
-    #[error("{0}")]
-    Tls(String),
     /// The name of the host has no address.
-    #[error("{0}")]
     NotResolved(String),
     /// The connection could not be made.
-    #[error("{0}")]
     NotConnected(io::Error),
+    /// The server or the credentials can't be used.
+    Unusable(Reason),
     /// The connection broke, or the answer is not HTTP.
-    #[error("{0}")]
     Broken(Box<dyn StdError + Send + Sync>),
+}
+
+/// Converts the reason why there is no client.
+impl From<String> for GetError {
+    fn from(error: String) -> Self {
+        Self::Unusable(Reason::new("NoCredentials").detail(error))
+    }
 }
 
 /// Requests a URL, and reads at most `most` bytes of the answer's body. `header` replaces the usual one of that name.
@@ -117,21 +106,24 @@ async fn verification(url: &Uri, peer: Peer) -> Result<(Config, Option<HeaderVal
     config.tls_server_name = Some(API_SERVER.to_owned());
     // A file without a certificate verifies no server, either.
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
-        return Err(GetError::NoAuthority);
+        return Err("the credentials name no certificate authority".to_owned().into());
     }
     if !as_agent {
         config.auth_info = AuthInfo::default();
     }
-    let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
-    Ok((config, credentials.token.map(|token| token.header())))
+    let (token, _) = credentials::load(&mut config.auth_info).await.map_err(unusable)?;
+    Ok((config, token.map(|token| token.header())))
 }
 
 fn failed(error: legacy::Error) -> GetError {
     match find::<rustls::Error>(&error) {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            return GetError::Certificate { kind: mistake(why).0, detail: why.to_string() };
+            let (kind, detail) = (mistake(why).0, why.to_string());
+            let reason = Reason::new("Certificate").name(kind);
+            // Some kinds have no more to say.
+            return GetError::Unusable(if detail == kind { reason } else { reason.detail(detail) });
         }
-        Some(other) => return GetError::Tls(other.to_string()),
+        Some(other) => return GetError::Unusable(Reason::new("TLS").detail(other)),
         None => {}
     }
     if let Some(NotResolved(why)) = find(&error) {

@@ -25,8 +25,8 @@ mod watched_node;
 
 pub use api::{Answer, ApiError, KubeApi, Reply, send};
 pub use backoff::Backoff;
-pub use client::{ClientError, Connector, expires_in, tagged};
-pub use connection::{Connection, Ends, retry_after};
+pub use client::{Connector, expires_in, tagged};
+pub use connection::{Connection, Ends};
 pub use failure_reason::{FailureReason, detail, find};
 pub use get::{GetError, Peer, get};
 pub use observe::{BoxedService, NoObserver, RequestOutcome, StreamId, WatchObserver};

@@ -120,6 +120,8 @@ mod tests {
     const BAD_REQUEST: &str =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400}"#;
 
+    const FORBIDDEN: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"nodes is forbidden","code":403}"#;
     const INDENTED: &str = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"status\": \"Failure\",\n  \
          \"message\": \"etcd is away\",\n  \"code\": 503\n}";
     /// From a proxy before the API server.
@@ -128,13 +130,16 @@ mod tests {
     /// A proxy's page, as any body, must not look like something of the API.
     #[tokio::test(start_paused = true)]
     async fn each_end_has_its_reason() {
-        use FailureReason::{BadRequest, ClosedEarly, Malformed, ServerError, Timeout, Unauthorized};
+        use FailureReason::{
+            BadRequest, ClosedEarly, Forbidden, Malformed, ServerError, Timeout, Unauthorized,
+        };
         for (list, reason, said) in [
             (None, Timeout, "no answer within 4 s"),
             (Some((400, BAD_REQUEST)), BadRequest, "400 Bad Request"),
             (Some((200, r#"{"kind":"NodeList","#)), Malformed, "the answer is not one of the Kubernetes API"),
             (Some((200, r#"{"hello":"world"}"#)), Malformed, "the answer is not one of the Kubernetes API"),
             (Some((200, EMPTY)), ClosedEarly, "the last watch was closed right after"),
+            (Some((403, FORBIDDEN)), Forbidden, "403 Forbidden: nodes is forbidden"),
             (Some((503, INDENTED)), ServerError, "503 Service Unavailable: etcd is away"),
             (Some((302, "to:/login?a=b")), ServerError, "HTTP 302 to /login: this is not a Kubernetes API"),
             (Some((403, HTML)), ServerError, "HTTP 403 with a web page"),

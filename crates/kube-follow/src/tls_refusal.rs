@@ -62,15 +62,12 @@ pub(crate) fn mistake(error: &CertificateError) -> (&'static str, &'static str) 
 
 #[cfg(test)]
 mod tests {
-    use crate::client::connect_with;
-    use crate::failure_reason::FailureReason;
-    use crate::{NoObserver, Session};
+    use super::*;
+    use crate::tls::client_config;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    use k8s_openapi::api::core::v1::Node;
+    use kube::Config;
     use kube::config::AuthInfo;
-    use kube::runtime::watcher;
-    use kube::{Api, Config};
     use rcgen::{
         BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
         KeyPair, SanType, date_time_ymd,
@@ -78,13 +75,8 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::pem::PemObject;
     use rustls::server::WebPkiClientVerifier;
-    use rustls::{RootCertStore, ServerConfig};
-    use std::future::pending;
+    use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
     use std::sync::Arc;
-    use std::time::Duration;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-    use tokio_rustls::TlsAcceptor;
 
     /// A certificate and its key.
     struct Identity {
@@ -93,17 +85,17 @@ mod tests {
         key: KeyPair,
     }
 
-    /// Returns the parameters of a certificate of this name for 127.0.0.1.
-    fn params(name: &str) -> CertificateParams {
+    /// Returns the parameters of a certificate for 127.0.0.1.
+    fn params() -> CertificateParams {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params
     }
 
     fn authority(name: &str) -> Identity {
-        let (mut params, key) = (params(name), KeyPair::generate().unwrap());
+        let (mut params, key) = (params(), KeyPair::generate().unwrap());
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
         Identity { params, certificate, key }
@@ -115,8 +107,8 @@ mod tests {
         Identity { params, certificate, key }
     }
 
-    /// Starts an API server with this certificate. It accepts clients of this CA, if it is given one.
-    async fn server(identity: &Identity, client_ca: Option<&Identity>) -> String {
+    /// Returns an API server with this certificate. It accepts clients of this CA, if it is given one.
+    fn server(identity: &Identity, client_ca: Option<&Identity>) -> ServerConnection {
         let builder = ServerConfig::builder();
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
@@ -129,99 +121,80 @@ mod tests {
         };
         let key = PrivateKeyDer::from_pem_slice(identity.key.serialize_pem().as_bytes()).unwrap();
         let config = builder.with_single_cert(vec![identity.certificate.der().clone()], key).unwrap();
-        let (acceptor, listener) =
-            (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let at = format!("https://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move {
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                match acceptor.accept(socket).into_fallible().await {
-                    Ok(mut stream) => {
-                        let _ = stream.read(&mut [0; 1024]).await;
-                        let _ =
-                            stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await;
-                    }
-                    // Closed with a request unread, the connection would be reset, and the alert lost.
-                    Err((_, mut socket)) => drop(socket.read_to_end(&mut Vec::new()).await),
-                }
-            }
-        });
-        at
+        ServerConnection::new(Arc::new(config)).unwrap()
     }
 
-    /// Returns the configuration of a client with this server and this CA.
-    fn config(server: &str, ca: &Identity, client: Option<&Identity>) -> Config {
-        let mut config = Config::new(server.parse().unwrap());
+    /// Returns a client that trusts this CA.
+    fn client(ca: &Identity, identity: Option<&Identity>) -> ClientConnection {
+        let mut config = Config::new("https://127.0.0.1".parse().unwrap());
         config.root_cert = Some(vec![ca.certificate.der().to_vec()]);
-        config.auth_info = client.map_or_else(AuthInfo::default, |client| AuthInfo {
-            client_certificate_data: Some(STANDARD.encode(client.certificate.pem())),
-            client_key_data: Some(STANDARD.encode(client.key.serialize_pem()).into()),
+        config.auth_info = identity.map_or_else(AuthInfo::default, |identity| AuthInfo {
+            client_certificate_data: Some(STANDARD.encode(identity.certificate.pem())),
+            client_key_data: Some(STANDARD.encode(identity.key.serialize_pem()).into()),
             ..AuthInfo::default()
         });
-        config
+        let config = Arc::new(client_config(&config).unwrap());
+        ClientConnection::new(config, "127.0.0.1".try_into().unwrap()).unwrap()
     }
 
-    /// Returns the end of a session.
-    async fn end(config: Config) -> (FailureReason, String) {
-        let client = connect_with(config, Arc::new(NoObserver)).await.unwrap();
-        let (api, config) = (Api::<Node>::all(client), watcher::Config::default());
-        let ended = Session { api, config, list_within: Duration::from_mins(1) }.run(pending(), |_| {}).await;
-        (ended.reason, ended.detail)
+    /// Gives the client what a server has sent.
+    fn hear(client: &mut ClientConnection, mut sent: &[u8]) -> Result<(), Error> {
+        while !sent.is_empty() {
+            client.read_tls(&mut sent).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
     }
 
-    #[tokio::test]
-    async fn any_server_is_accepted_if_told_to() {
+    /// Connects both, and returns why one of them refuses the other.
+    fn refused(mut client: ClientConnection, mut server: ServerConnection) -> Option<Error> {
+        while client.wants_write() {
+            let (mut asked, mut said) = (Vec::new(), Vec::new());
+            while client.wants_write() {
+                client.write_tls(&mut asked).unwrap();
+            }
+            let mut asked = &*asked;
+            while !asked.is_empty() {
+                server.read_tls(&mut asked).unwrap();
+                // A server that refuses the client says so.
+                let _ = server.process_new_packets();
+            }
+            while server.wants_write() {
+                server.write_tls(&mut said).unwrap();
+            }
+            if let Err(error) = hear(&mut client, &said) {
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
         let (ours, theirs) = (authority("ours"), authority("theirs"));
-        let stranger = signed(&theirs, params("server"));
-        let mut insecure = config(&server(&stranger, None).await, &ours, None);
-        insecure.accept_invalid_certs = true;
-        assert_eq!(end(insecure).await.0, FailureReason::Forbidden);
-    }
-
-    #[tokio::test]
-    async fn each_refusal_says_what_to_do() {
-        let (ours, theirs) = (authority("ours"), authority("theirs"));
-        let (mut expired, mut other_name) = (params("expired"), params("other"));
+        let (mut expired, mut other_name) = (params(), params());
         expired.not_after = date_time_ymd(2020, 1, 1);
         other_name.subject_alt_names = vec![SanType::DnsName("api.example.com".try_into().unwrap())];
-        let [good, expired, other_name] =
-            [params("good"), expired, other_name].map(|params| signed(&ours, params));
-        let stranger = signed(&theirs, params("stranger"));
+        let [good, expired, other_name] = [params(), expired, other_name].map(|params| signed(&ours, params));
+        let stranger = signed(&theirs, params());
         // The server, the CA of the credentials, the client's certificate, the CA of clients; what is said, and the
         // remedy.
-        for (what, server_is, ca, client, client_ca, said, remedy) in [
-            ("wrong CA", &stranger, &ours, None, None, "UnknownIssuer", "give them the CA that signed it"),
-            ("expired", &expired, &ours, None, None, "expired", "renew the API server's certificate"),
-            (
-                "wrong name",
-                &other_name,
-                &ours,
-                None,
-                None,
-                "not valid for name \"127.0.0.1\"",
-                "tls-server-name",
-            ),
-            ("pinned leaf", &good, &good, None, None, "UnknownIssuer", "does not count as one"),
-            ("self-signed", &ours, &ours, None, None, "CaUsedAsEndEntity", "basicConstraints CA:FALSE"),
-            ("client refused", &good, &ours, Some(&stranger), Some(&ours), "alert", "--client-ca-file"),
-            ("no client certificate", &good, &ours, None, Some(&ours), "alert", "--client-ca-file"),
+        for (server_is, ca, client_is, client_ca, said, remedy) in [
+            (&stranger, &ours, None, None, "UnknownIssuer", "give them the CA that signed it"),
+            (&expired, &ours, None, None, "expired", "renew the API server's certificate"),
+            (&other_name, &ours, None, None, "not valid for name \"127.0.0.1\"", "tls-server-name"),
+            (&good, &good, None, None, "UnknownIssuer", "does not count as one"),
+            (&ours, &ours, None, None, "CaUsedAsEndEntity", "basicConstraints CA:FALSE"),
+            (&good, &ours, Some(&stranger), Some(&ours), "alert", "--client-ca-file"),
+            (&good, &ours, None, Some(&ours), "alert", "--client-ca-file"),
         ] {
-            let at = server(server_is, client_ca).await;
-            let (reason, detail) = end(config(&at, ca, client)).await;
-            assert_eq!(reason, FailureReason::Tls, "{what}: {detail}");
-            assert!(detail.contains(said) && detail.contains(remedy), "{what}: {detail}");
+            let error = refused(client(ca, client_is), server(server_is, client_ca)).expect(said);
+            let detail = explained(&error);
+            assert!(detail.contains(said) && detail.contains(remedy), "{said}: {detail}");
         }
-        let at = server(&good, Some(&ours)).await;
-        let (reason, detail) = end(config(&at, &ours, Some(&good))).await;
-        assert_eq!(reason, FailureReason::Forbidden, "a certificate that both accept: {detail}");
-        let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = format!("https://{}", plain.local_addr().unwrap());
-        tokio::spawn(async move {
-            let (mut socket, _) = plain.accept().await.unwrap();
-            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
-            pending::<()>().await;
-        });
-        let (reason, detail) = end(config(&at, &ours, None)).await;
-        assert!(reason == FailureReason::Tls && detail.contains("does not speak TLS"), "{detail}");
+        let accepted = refused(client(&ours, Some(&good)), server(&good, Some(&ours)));
+        assert_eq!(accepted, None, "a certificate that both accept");
+        let plain = hear(&mut client(&ours, None), b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err();
+        assert!(explained(&plain).contains("does not speak TLS"));
     }
 }

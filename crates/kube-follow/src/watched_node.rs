@@ -38,10 +38,8 @@ struct Spec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ApiTaint {
-    #[serde(default)]
-    key: String,
-    value: Option<String>,
-    effect: Option<String>,
+    #[serde(flatten)]
+    taint: Taint,
     time_added: Option<String>,
 }
 
@@ -85,7 +83,7 @@ impl WatchedNode {
             unschedulable: spec.unschedulable.unwrap_or(false),
             kept: None,
             deleting: self.metadata.deletion_timestamp.is_some(),
-            taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
+            taints: spec.taints.into_iter().flatten().map(|taint| taint.taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
             annotations: annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect(),
             pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MAX_POD_CIDRS).map(clean).collect(),
@@ -104,15 +102,10 @@ impl WatchedNode {
 resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
 
 impl ApiTaint {
-    fn into_taint(self) -> Taint {
-        let Self { key, value, effect, .. } = self;
-        Taint { key, value: value.unwrap_or_default(), effect: effect.unwrap_or_default() }
-    }
-
     /// Returns the taint if it is the one of an unreachable node. A malformed date, or one before 1970,
     /// counts as missing.
     fn to_unreachable(&self) -> Option<UnreachableTaint> {
-        let is_it = self.key == UNREACHABLE && self.effect.as_deref() == Some("NoExecute");
+        let is_it = self.taint.key == UNREACHABLE && self.taint.effect == "NoExecute";
         let added = self.time_added.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
         let added_unix_ms = added.and_then(|added| u64::try_from(added.as_millisecond()).ok());
         is_it.then_some(UnreachableTaint { added_unix_ms })

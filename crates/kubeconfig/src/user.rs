@@ -2,16 +2,14 @@
 
 use crate::fields::{Object, no_certificate};
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use kube::Config;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use nodegate_program::os_words;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The versions of credential plugins that kubectl runs.
 const PLUGIN_VERSIONS: [&str; 2] =
@@ -21,11 +19,10 @@ const PLUGIN_VERSIONS: [&str; 2] =
 pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> Result<(), String> {
     let mut found = AuthInfo::default();
     impersonation(&mut found, user)?;
-    let token = user.text("token")?;
-    let (name, password) = (user.text("username")?, user.text("password")?);
-    let has_password = name.is_some() || password.is_some();
-    if token.is_some() && has_password {
-        return Err(user.wrong("token", "and username or password are both given; give one"));
+    for field in ["username", "password", "auth-provider"] {
+        if user.value(field).is_some_and(|value| *value != "") {
+            return Err(user.wrong(field, "is not supported; give a token, a client-certificate or exec"));
+        }
     }
     let (certificate, key) =
         (user.data("client-certificate", directory)?, user.data("client-key", directory)?);
@@ -33,10 +30,6 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
         return Err(user.wrong("client-certificate", "needs a client-key"));
     }
     found.exec = plugin(user, directory)?;
-    let id_token = id_token(user)?;
-    if found.exec.is_some() && id_token.is_some() {
-        return Err(user.wrong("exec", "and auth-provider are both given; give one"));
-    }
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
     if let Some((certificate, key)) = certificate.zip(key) {
         if !CertificateDer::pem_slice_iter(&certificate).any(|found| found.is_ok()) {
@@ -51,14 +44,7 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
         found.client_certificate_data = Some(STANDARD.encode(certificate));
         found.client_key_data = Some(STANDARD.encode(key).into());
     }
-    add_token(&mut found, user, token, directory)?;
-    if has_password {
-        found.username = Some(name.unwrap_or_default());
-        found.password = Some(password.unwrap_or_default().into());
-    }
-    if let Some(token) = id_token {
-        found.token = Some(token.into());
-    }
+    add_token(&mut found, user, directory)?;
     if found.token.is_some() || found.token_file.is_some() {
         found.exec = None;
     }
@@ -67,31 +53,20 @@ pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> R
 }
 
 /// Adds the token of the file, which counts for more than one in the kubeconfig if it can be read.
-fn add_token(
-    found: &mut AuthInfo,
-    user: &Object<'_>,
-    token: Option<String>,
-    directory: &Path,
-) -> Result<(), String> {
-    if let Some(token) = &token
-        && token.chars().any(char::is_control)
-    {
+fn add_token(found: &mut AuthInfo, user: &Object<'_>, directory: &Path) -> Result<(), String> {
+    let (token, file) = (user.text("token")?, user.path("tokenFile", directory)?);
+    if token.as_ref().is_some_and(|token| token.chars().any(char::is_control)) {
         return Err(user.wrong("token", "has a character that no token has, such as a line break"));
     }
-    let Some(file) = user.path("tokenFile", directory)? else {
-        found.token = token.map(Into::into);
-        return Ok(());
-    };
-    let unusable = match std::fs::read_to_string(&file) {
-        Ok(text) if text.trim().is_empty() => "it is empty".to_owned(),
-        Ok(_) => {
-            found.token_file = Some(file.display().to_string());
-            return Ok(());
-        }
-        Err(error) => os_words(&error),
-    };
-    let token = token.ok_or_else(|| user.unreadable("tokenFile", &file, &unusable))?;
-    found.token = Some(token.into());
+    let unusable = file.as_ref().and_then(|file| match std::fs::read_to_string(file) {
+        Ok(text) => text.trim().is_empty().then(|| "it is empty".to_owned()),
+        Err(error) => Some(os_words(&error)),
+    });
+    match (file, unusable) {
+        (Some(file), None) => found.token_file = Some(file.display().to_string()),
+        (Some(file), Some(why)) if token.is_none() => return Err(user.unreadable("tokenFile", &file, &why)),
+        _ => found.token = token.map(Into::into),
+    }
     Ok(())
 }
 
@@ -140,28 +115,4 @@ fn plugin(user: &Object<'_>, directory: &Path) -> Result<Option<ExecConfig>, Str
         provide_cluster_info: exec.get("provideClusterInfo", "true or false")?,
         ..ExecConfig::default()
     }))
-}
-
-/// Returns the ID token that an earlier login with a provider has left. It must be valid for some time.
-fn id_token(user: &Object<'_>) -> Result<Option<String>, String> {
-    let Some(provider) = user.object("auth-provider")? else { return Ok(None) };
-    let name = provider.text("name")?.unwrap_or_default();
-    if name != "oidc" {
-        return Err(
-            provider.wrong("name", format_args!("is {name:?}, which kubectl no longer has; use exec"))
-        );
-    }
-    let token = provider.object("config")?.map(|config| config.text("id-token")).transpose()?.flatten();
-    #[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
-    let soon = SystemTime::now() + Duration::from_secs(10);
-    match token {
-        Some(token) if expiry(&token).is_some_and(|expiry| expiry > soon) => Ok(Some(token)),
-        _ => Err(user.wrong("auth-provider", "has no valid ID token; log in again, or use exec")),
-    }
-}
-
-fn expiry(token: &str) -> Option<SystemTime> {
-    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    Some(UNIX_EPOCH + Duration::from_secs(claims.get("exp")?.as_u64()?))
 }

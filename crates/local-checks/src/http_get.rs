@@ -91,13 +91,7 @@ pub(crate) fn get_reason(error: GetError) -> Reason {
     match error {
         GetError::NotConnected(error) => io_reason(&error),
         GetError::NotResolved(why) => Reason::new("NameNotResolved").detail(why),
-        GetError::Certificate { kind, detail } => {
-            let reason = Reason::new("Certificate").name(kind);
-            // Some kinds have no more to say.
-            if detail == kind { reason } else { reason.detail(detail) }
-        }
-        GetError::Tls(error) => Reason::new("TLS").detail(error),
-        GetError::Credentials(_) | GetError::NoAuthority => Reason::new("NoCredentials").detail(error),
+        GetError::Unusable(reason) => reason,
         GetError::Broken(error) => match find::<hyper::Error>(&*error) {
             Some(http) => broken(http),
             None => Reason::new("ConnectionFailed").detail(error),

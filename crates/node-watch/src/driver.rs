@@ -6,14 +6,12 @@ use crate::node_watch::NodeWatch;
 use crate::stream::{NODE, StreamId};
 use futures::future::{BoxFuture, FutureExt, select_all};
 use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{GetParams, ListParams, Request};
+use kube::api::{GetParams, PartialObjectMeta, Request};
 use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, WatchObserver, send};
 use nodegate_program::Episode;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
-use serde::Deserialize;
 use std::fmt::Display;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,8 +36,6 @@ struct State {
     /// The server of the last single request.
     server: Option<String>,
     failing: Episode,
-    /// True if the agent may list Nodes, but not get one.
-    may_not_get: bool,
 }
 
 /// The driver's messages to a follower.
@@ -74,7 +70,6 @@ impl Driver {
             next_check: None,
             server: None,
             failing: Episode::default(),
-            may_not_get: false,
         };
         let link = Link::new(watch.connector.clone());
         Self { watch, link, state: Mutex::new(state), wake: Notify::new() }
@@ -92,15 +87,21 @@ impl Driver {
 
     /// Passes an input to the state machine, and executes its actions.
     pub(crate) fn step(&self, input: Input) {
+        self.step_with(input, None);
+    }
+
+    /// Passes an input to the state machine, and executes its actions. If it is an answer on a new client, the watches
+    /// may move to that; else the client is dropped: it would stay connected beside them.
+    fn step_with(&self, input: Input, answered: Option<&Client>) {
         let mut state = self.state();
         let before = state.machine.wake_at();
         let actions = state.machine.step(input, self.now());
         let next = state.machine.wake_at();
         for action in actions {
+            if let (Action::MoveToTheAnswer, Some(client)) = (&action, answered) {
+                self.link.move_to(client);
+            }
             self.act(action, &mut state);
-        }
-        if !state.machine.is_awaiting_watch() {
-            self.link.drop_the_answer();
         }
         drop(state);
         // The loop sleeps until the previous wake-up time, or forever.
@@ -111,16 +112,17 @@ impl Driver {
 
     fn act(&self, action: Action, state: &mut State) {
         match action {
-            Action::Prove { at, by_node } => {
-                self.watch.board.prove(at);
+            Action::Prove { at, by_node, services } => {
+                let (board, wall) = (&self.watch.board, nodegate_clock::wall());
+                board.prove(at);
                 // The flip, if this ends a stale cache.
-                self.watch.board.tick(self.now(), nodegate_clock::wall());
+                board.tick(self.now(), wall);
+                if !services.is_empty() {
+                    board.prove_services(&services, at, self.now(), wall);
+                }
                 if by_node {
                     self.watch.metrics.node_proved.advance(at);
                 }
-            }
-            Action::ProveServices(indices, at) => {
-                self.watch.board.prove_services(&indices, at, self.now(), nodegate_clock::wall());
             }
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed.advance(at),
             Action::Check(check) => {
@@ -137,7 +139,6 @@ impl Driver {
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(server = state.server, "moving the watches to a new connection");
-                self.link.move_to_the_answer();
             }
             Action::Late(after) => {
                 let error = format!("no answer within {} s", after.as_secs_f64());
@@ -164,6 +165,11 @@ impl Driver {
         self.step(Input::Began(stream));
     }
 
+    /// Returns true if this state of the Node, of an event, is older than the cached one, and must be ignored.
+    pub(crate) fn is_outdated(&self, node: &NodeVersion) -> bool {
+        node.is_before(self.state().machine.held())
+    }
+
     /// Waits until the state machine replaces the stream.
     pub(crate) async fn replaced(&self, stream: StreamId) -> FailureReason {
         let replaced = self.state().line(stream).map(|line| line.replace.subscribe());
@@ -173,19 +179,14 @@ impl Driver {
     }
 
     /// Records why this API server gives no proof.
-    pub(crate) fn trouble(&self, server: Option<String>, error: &str) {
+    pub(crate) fn trouble(&self, server: Option<&str>, error: &str) {
         let server = server.map_or_else(String::new, |server| format!("{server}: "));
         self.watch.board.set_trouble(format!("{server}{error}"));
     }
 
-    /// Takes the `Retry-After` of the stream's last answer.
-    pub(crate) fn retry_after(&self, stream: StreamId) -> Option<Duration> {
-        self.state().line(stream)?.retry_after.take()
-    }
-
-    /// Returns the API server that received this stream's last request, or `None` before the first one.
-    pub(crate) fn server(&self, stream: StreamId) -> Option<String> {
-        self.state().line(stream)?.server.clone()
+    /// Returns the API server of the stream's last request, if there was one, and takes the `Retry-After` of its answer.
+    pub(crate) fn last_answer(&self, stream: StreamId) -> (Option<String>, Option<Duration>) {
+        self.state().line(stream).map_or((None, None), |line| (line.server.clone(), line.retry_after.take()))
     }
 
     // === The consistency check ===
@@ -200,12 +201,11 @@ impl Driver {
     async fn ask(self: Arc<Self>, check: Check) -> Asked {
         let asked = async {
             let in_use = self.link.in_use().borrow().clone().filter(|_| !check.on_a_new_connection);
-            let client = if let Some(client) = in_use {
-                client
-            } else {
-                let client = self.link.connect(self.clone()).await;
-                client.map_err(Failure::no_answer)?
+            let client = match in_use {
+                Some(client) => Ok(client),
+                None => self.watch.connector.connect(self.clone()).await,
             };
+            let client = client.map_err(Failure::no_answer)?;
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
         };
@@ -217,26 +217,21 @@ impl Driver {
     /// Sends one metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut
     /// off from etcd can't answer it, although it answers many other requests.
     async fn check(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
-        let may_not_get = self.state().may_not_get;
-        let reply = self.ask_for(client, may_not_get).await?;
-        if reply.status != StatusCode::FORBIDDEN || std::mem::replace(&mut self.state().may_not_get, true) {
-            return judge(&reply);
-        }
-        let error = reply.refusal();
-        tracing::warn!(error, "not allowed to get the Node; listing it instead for consistency checks");
-        judge(&self.ask_for(client, true).await?)
-    }
-
-    /// Sends the GET or a list of one, which is a quorum read, too, for a role without the verb `get`.
-    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<Reply, Failure> {
-        let (nodes, name) = (Request::new("/api/v1/nodes"), &self.watch.node_name);
-        let request = if as_list {
-            nodes.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
-        } else {
-            nodes.get_metadata(name, &GetParams::default())
+        let nodes = Request::new("/api/v1/nodes");
+        let request = nodes.get_metadata(&self.watch.node_name, &GetParams::default());
+        let reply = send(client, request.map_err(Failure::no_answer)?).await.map_err(Failure::no_answer)?;
+        let node = match reply.status {
+            // A 404 may also mean that the API server knows no Nodes at all; then the list fails with it, too.
+            StatusCode::NOT_FOUND => NodeVersion::Absent,
+            status if !status.is_success() => return Err(Failure::of(&reply)),
+            _ => {
+                let found: PartialObjectMeta = serde_json::from_str(&reply.answer.text)
+                    .map_err(|error| Failure::no_answer(format_args!("unreadable answer: {error}")))?;
+                NodeVersion::present(&found.metadata)
+            }
         };
-        let request = request.map_err(Failure::no_answer)?;
-        send(client, request).await.map_err(Failure::no_answer)
+        let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere"))?;
+        Ok((node, connection))
     }
 
     fn conclude(&self, check: Check, asked: Asked) {
@@ -247,10 +242,8 @@ impl Driver {
         match asked {
             Ok((client, node, connection)) => {
                 self.state().failing.ends(Duration::ZERO);
-                if on_a_new_connection {
-                    self.link.answered(client);
-                }
-                self.step(Input::Answered { number, node, connection });
+                let answered = Some(&client).filter(|_| on_a_new_connection);
+                self.step_with(Input::Answered { number, node, connection }, answered);
             }
             Err(Failure { refusal, retry_after, error }) => {
                 self.check_fails(&mut self.state(), refusal, &error);
@@ -261,7 +254,7 @@ impl Driver {
 
     /// Records why a check gives no proof, and logs that.
     fn check_fails(&self, state: &mut State, refusal: Refusal, error: &str) {
-        self.trouble(state.server.clone(), error);
+        self.trouble(state.server.as_deref(), error);
         let unauthorized = refusal == Refusal::Unauthorized;
         let kind = if unauthorized { "unauthorized" } else { "no answer" };
         if !state.failing.lasts(kind, self.now().since(Moment::default())) {
@@ -274,32 +267,6 @@ impl Driver {
             tracing::info!(server, error, "the API server does not answer the consistency check; retrying");
         }
     }
-}
-
-/// The part of an answer that tells the Node's state, of the Node itself or of a list of one.
-#[derive(Deserialize)]
-struct Found {
-    #[serde(default)]
-    metadata: ObjectMeta,
-    items: Option<Vec<Found>>,
-}
-
-/// Returns the state of the Node in an answer.
-fn judge(reply: &Reply) -> Result<(NodeVersion, Connection), Failure> {
-    let node = match reply.status {
-        // A 404 may also mean that the API server knows no Nodes at all; then the list fails with it, too.
-        StatusCode::NOT_FOUND => NodeVersion::Absent,
-        status if !status.is_success() => return Err(Failure::of(reply)),
-        _ => {
-            let found: Found = serde_json::from_str(&reply.answer.text)
-                .map_err(|error| Failure::no_answer(format_args!("unreadable answer: {error}")))?;
-            let node =
-                found.items.map_or(Some(found.metadata), |items| Some(items.into_iter().next()?.metadata));
-            node.map_or(NodeVersion::Absent, |meta| NodeVersion::present(&meta))
-        }
-    };
-    let connection = reply.connection.ok_or_else(|| Failure::no_answer("from nowhere"))?;
-    Ok((node, connection))
 }
 
 impl State {

@@ -9,7 +9,7 @@ use crate::link::LASTING;
 use crate::node_watch::FirstList;
 use crate::stream::{LEASE, NODE, StreamId};
 use kube::runtime::reflector;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
 use nodegate_program::Episode;
@@ -18,7 +18,6 @@ use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::sync::watch::Sender;
 use tracing::field;
 
 /// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is at least twice
@@ -44,15 +43,9 @@ const STARTING: Duration = Duration::from_secs(20);
 const MAX_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
 
 /// Follows the own Node, forever.
-pub(crate) async fn node(
-    driver: &Arc<Driver>,
-    no_client: impl Fn(),
-    first_list: FirstList,
-    cordons: Sender<Option<String>>,
-) {
+pub(crate) async fn node(mut follower: Follower<OwnNode>, no_client: impl Fn()) {
+    let driver = follower.driver.clone();
     let link = &driver.link;
-    let node = OwnNode { held: NodeVersion::Unknown, cordons };
-    let mut follower = Follower::new(driver, node, Some(first_list));
     loop {
         let ended = match link.next(driver.clone()).await {
             Ok(client) => {
@@ -62,7 +55,7 @@ pub(crate) async fn node(
             }
             Err(error) => {
                 no_client();
-                SessionEnd::before_it_began(FailureReason::NoClient, error.to_string())
+                SessionEnd::before_it_began(FailureReason::NoClient, error)
             }
         };
         follower.rest(&ended).await;
@@ -78,8 +71,10 @@ pub(crate) fn around(wait: Duration) -> Duration {
 pub(crate) struct Follower<F> {
     driver: Arc<Driver>,
     stream: StreamId,
+    /// The selection of the objects.
+    selected: watcher::Config,
     followed: F,
-    /// Given back when the first list is complete, or can't be had for the time being.
+    /// Dropped when the first list is complete, or can't be had for the time being.
     first_list: Option<FirstList>,
     backoff: Backoff,
     answer_within: Duration,
@@ -88,10 +83,17 @@ pub(crate) struct Follower<F> {
 }
 
 impl<F: Followed> Follower<F> {
-    pub(crate) fn new(driver: &Arc<Driver>, followed: F, first_list: Option<FirstList>) -> Self {
+    pub(crate) fn new(
+        driver: &Arc<Driver>,
+        stream: StreamId,
+        selected: watcher::Config,
+        followed: F,
+        first_list: Option<FirstList>,
+    ) -> Self {
         Self {
             driver: driver.clone(),
-            stream: followed.stream(),
+            stream,
+            selected,
             followed,
             first_list,
             backoff: Backoff::default(),
@@ -114,7 +116,7 @@ impl<F: Followed> Follower<F> {
             };
             let ended = self.session(client, moved).await;
             if ended.reason != FailureReason::Moved {
-                self.first_list.take().into_iter().for_each(FirstList::settled);
+                self.first_list = None;
                 self.rest(&ended).await;
             }
         }
@@ -124,10 +126,11 @@ impl<F: Followed> Follower<F> {
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
         let (now, (_, due_after)) = (self.driver.now(), self.driver.pace());
+        let (server, alone) = self.driver.last_answer(self.stream);
+        let server = server.as_deref();
         if self.broken_watches.ended(ended, now) && self.stream == NODE {
-            let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
             tracing::warn!(
-                error,
+                error = field::display(&ended.detail),
                 server,
                 "no watch lasts; listing the Node instead, and rarely trying a watch. A proxy before the API server must \
                  not buffer its answers, and must keep connections that are idle for 70 s"
@@ -142,7 +145,7 @@ impl<F: Followed> Follower<F> {
         }
         if self.stream == NODE && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
-            self.driver.trouble(self.driver.server(self.stream), &ended.detail);
+            self.driver.trouble(server, &ended.detail);
         }
         if ended.reason == FailureReason::Timeout && self.broken_watches.since.is_none() {
             self.answer_within = (self.answer_within * 2).min(MAX_ANSWER_TIME);
@@ -160,19 +163,18 @@ impl<F: Followed> Follower<F> {
             }
             _ => self.backoff.wait(),
         };
-        let alone = self.driver.retry_after(self.stream);
         let wait =
             wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
-        self.log(ended, wait);
+        self.log(ended, wait, server);
         tokio::time::sleep(wait).await;
     }
 
     /// Logs a fault: the first of a row, each other kind, because an API server that was restarted may come back
     /// without the agent's rights, and a reminder each minute. The rest are details.
-    fn log(&mut self, ended: &SessionEnd, wait: Duration) {
+    fn log(&mut self, ended: &SessionEnd, wait: Duration, server: Option<&str>) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
         // As it is: the API server quotes names in it.
-        let (error, server) = (field::display(&ended.detail), self.driver.server(self.stream));
+        let error = field::display(&ended.detail);
         let again = if self.failing.is_on() { " again" } else { "" };
         let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
         // A fault of the Lease's watch also hits the Node's, whose line is enough.
@@ -199,7 +201,7 @@ impl<F: Followed> Follower<F> {
         let within = self.answer_within.max(self.driver.pace().0 * 2);
         let session = Session {
             api: self.followed.api(tagged(client, self.stream, within)),
-            config: self.followed.selected(&self.driver.watch).timeout(fastrand::u32(WATCH_SECONDS)),
+            config: self.selected.clone().timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: within + REST_OF_LIST,
         };
         let driver = self.driver.clone();
@@ -226,10 +228,11 @@ impl<F: Followed> Follower<F> {
                     F::trim(object, &self.driver.watch.node_name);
                 });
                 self.count(&event);
-                if let Event::Apply(object) | Event::Delete(object) = &event
-                    && let Some(outdated) = self.followed.outdated(object)
-                {
-                    return self.driver.step(Input::Changed(outdated));
+                if let (NODE, Event::Apply(object) | Event::Delete(object)) = (self.stream, &event) {
+                    let node = NodeVersion::present(object.meta());
+                    if self.driver.is_outdated(&node) {
+                        return self.driver.step(Input::Changed(node));
+                    }
                 }
                 writer.apply_watcher_event(&event);
                 let listed = match &event {
@@ -242,7 +245,7 @@ impl<F: Followed> Follower<F> {
                     self.driver.step(input);
                 }
                 if listed.is_some() {
-                    self.first_list.take().into_iter().for_each(FirstList::settled);
+                    self.first_list = None;
                     if self.stream == NODE {
                         self.driver.link.connected();
                     }
@@ -266,14 +269,8 @@ impl<F: Followed> Follower<F> {
     }
 
     fn watching_again(&mut self) {
-        if self.failing.ends(Duration::ZERO).is_none() {
-            return;
-        }
-        let resource = F::RESOURCE;
-        if self.stream == LEASE {
-            tracing::debug!(resource, "watching again");
-        } else {
-            tracing::info!(resource, "watching again");
+        if self.failing.ends(Duration::ZERO).is_some() && self.stream != LEASE {
+            tracing::info!(resource = F::RESOURCE, "watching again");
         }
     }
 }

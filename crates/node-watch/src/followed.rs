@@ -2,10 +2,8 @@
 
 use crate::freshness::{Input, NodeVersion};
 use crate::node_watch::NodeWatch;
-use crate::stream::{LEASE, NODE, StreamId, service};
 use crate::watched_objects::{LEASE_NAMESPACE, WatchedLease, WatchedSlice, local_endpoints};
 use kube::runtime::reflector::Lookup;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{Moment, Node, ServiceName};
@@ -14,9 +12,6 @@ use std::fmt::Debug;
 use std::mem::discriminant;
 use std::sync::Arc;
 use tokio::sync::watch::Sender;
-
-/// The label by which slices name their Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// A list that is followed.
 pub(crate) trait Followed {
@@ -33,10 +28,7 @@ pub(crate) trait Followed {
     /// The log line of an account that may not watch it.
     const FORBIDDEN: &'static str;
 
-    fn stream(&self) -> StreamId;
     fn api(&self, client: Client) -> Api<Self::Object>;
-    /// Returns the selection of the objects.
-    fn selected(&self, watch: &NodeWatch) -> watcher::Config;
     /// Drops the parts of an object that are not needed on the node with this name.
     fn trim(_: &mut Self::Object, _node: &str) {}
     /// Takes all present objects, after an event, or after a list that was requested after `asked_at`. Returns what
@@ -47,25 +39,14 @@ pub(crate) trait Followed {
         objects: &[Arc<Self::Object>],
         asked_at: Option<Moment>,
     ) -> Option<Input>;
-    /// Returns the version of an object in an event if it is older than the held one, and must be ignored.
-    fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
-        None
-    }
     /// Returns the Service whose slices they are, if any.
     fn service(&self) -> Option<&ServiceName> {
         None
     }
 }
 
-/// Selects the object with the node's own name.
-fn own_name(watch: &NodeWatch) -> watcher::Config {
-    watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
-}
-
 /// The agent's own Node, as the object of a follower.
 pub(crate) struct OwnNode {
-    /// The last version of the Node from the watch.
-    pub(crate) held: NodeVersion,
     /// Tells of each cordon that begins, with its revision if it came as an event, and of its end.
     pub(crate) cordons: Sender<Option<String>>,
 }
@@ -76,16 +57,8 @@ impl Followed for OwnNode {
     const FORBIDDEN: &'static str =
         "the account lacks a right; retrying. Apply the manifests or the chart again: they grant it";
 
-    fn stream(&self) -> StreamId {
-        NODE
-    }
-
     fn api(&self, client: Client) -> Api<WatchedNode> {
         Api::all(client)
-    }
-
-    fn selected(&self, watch: &NodeWatch) -> watcher::Config {
-        own_name(watch)
     }
 
     fn changed(
@@ -103,16 +76,11 @@ impl Followed for OwnNode {
             let revision = node.and_then(|node| node.metadata.resource_version.clone());
             self.cordons.send_replace(revision.filter(|_| asked_at.is_none()));
         }
-        self.held = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
-        let node = self.held.clone();
+        let node = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
         Some(match asked_at {
             Some(asked_at) => Input::Listed { asked_at, node },
             None => Input::Changed(node),
         })
-    }
-
-    fn outdated(&self, node: &WatchedNode) -> Option<NodeVersion> {
-        Some(NodeVersion::present(&node.metadata)).filter(|state| state.is_before(&self.held))
     }
 }
 
@@ -125,16 +93,8 @@ impl Followed for OwnLease {
     const FORBIDDEN: &'static str =
         "not allowed to watch the node's Lease; continuing without it, with more requests";
 
-    fn stream(&self) -> StreamId {
-        LEASE
-    }
-
     fn api(&self, client: Client) -> Api<WatchedLease> {
         Api::namespaced(client, LEASE_NAMESPACE)
-    }
-
-    fn selected(&self, watch: &NodeWatch) -> watcher::Config {
-        own_name(watch)
     }
 
     fn changed(
@@ -160,16 +120,8 @@ impl Followed for ServiceSlices<'_> {
     const FORBIDDEN: &'static str = "not allowed to watch the Service's EndpointSlices; its check uses the last \
                                      known state, or passes. The rights are in manifests/services.yaml";
 
-    fn stream(&self) -> StreamId {
-        service(self.index)
-    }
-
     fn api(&self, client: Client) -> Api<WatchedSlice> {
         Api::namespaced(client, &self.name.namespace)
-    }
-
-    fn selected(&self, _: &NodeWatch) -> watcher::Config {
-        watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name))
     }
 
     fn changed(
@@ -179,8 +131,10 @@ impl Followed for ServiceSlices<'_> {
         asked_at: Option<Moment>,
     ) -> Option<Input> {
         let count = local_endpoints(slices.iter().map(AsRef::as_ref), &watch.node_name);
-        watch.board.set_service(self.index, count, watch.now(), nodegate_clock::wall());
-        Some(Input::ServiceListed { index: self.index, asked_at: asked_at? })
+        let (now, wall) = (watch.now(), nodegate_clock::wall());
+        watch.board.set_service(self.index, count, now, wall);
+        watch.board.prove_services(&[self.index], asked_at?, now, wall);
+        None
     }
 
     fn trim(slice: &mut WatchedSlice, node: &str) {

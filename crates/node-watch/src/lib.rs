@@ -28,14 +28,18 @@ pub use nodegate_kube_follow::Connector;
 
 use driver::Driver;
 use follow::Follower;
-use followed::{OwnLease, ServiceSlices};
+use followed::{OwnLease, OwnNode, ServiceSlices};
 use futures::future::join_all;
-use node_watch::FirstList;
+use kube::runtime::watcher::Config;
+use node_watch::LastDrop;
 use nodegate_program::Mistakes;
 use nodegate_readiness::ServiceName;
 use std::sync::Arc;
+use stream::{LEASE, NODE, service};
 use tokio::sync::watch;
 
+/// The label by which slices name their Service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// The maximum number of Services: each costs the API server a watch from every node.
 const MAX_SERVICES: usize = 16;
 
@@ -73,21 +77,25 @@ impl NodeWatch {
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let driver = Arc::new(Driver::new(self.clone()));
         let _closing = Closing(driver.clone());
-        let first_list = FirstList::new(startup.clone());
+        let first_list = Arc::new(LastDrop(startup.clone()));
         let no_client = || {
             if *startup.borrow() == Startup::Connecting {
                 startup.send_replace(Startup::NoClient);
             }
         };
-        let lease = Follower::new(&driver, OwnLease, None).follow();
+        let own = Config::default().fields(&format!("metadata.name={}", self.node_name));
+        let lease = Follower::new(&driver, LEASE, own.clone(), OwnLease, None).follow();
         let drive = driver::run(driver.clone());
         let services = self.board.catalog().services().enumerate().map(|(index, name)| {
-            Follower::new(&driver, ServiceSlices { index, name }, Some(first_list.clone())).follow()
+            let selected = Config::default().labels(&format!("{SERVICE_LABEL}={}", name.name));
+            let (slices, first_list) = (ServiceSlices { index, name }, Some(first_list.clone()));
+            Follower::new(&driver, service(index), selected, slices, first_list).follow()
         });
         let services: Vec<_> = services.collect();
         let (cordons, seen) = watch::channel(None);
         let judge = Box::pin(cordon_judge::run(&driver, seen));
-        let node = follow::node(&driver, no_client, first_list, cordons);
+        let node = Follower::new(&driver, NODE, own, OwnNode { cordons }, Some(first_list));
+        let node = follow::node(node, no_client);
         // Biased: the order in which the streams are polled does not depend on how often they were.
         tokio::join!(biased; node, lease, drive, judge, join_all(services));
     }

@@ -6,7 +6,7 @@
 // check is answered, all watches move to its client. The followers of Lease and Services borrow the client in use.
 
 use kube::Client;
-use nodegate_kube_follow::{ClientError, Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
+use nodegate_kube_follow::{Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,8 +36,6 @@ struct State {
     next: Option<Client>,
     /// The client of the Node's session that has no connection yet.
     connecting: Option<Client>,
-    /// The client that got the last answer to a check, if it was a new one.
-    answered: Option<Client>,
     errors: ServerErrors,
     /// The time at which the credentials in use must be replaced.
     expires: Option<Instant>,
@@ -50,11 +48,6 @@ impl Link {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns a new client.
-    pub(crate) async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
-        self.connector.connect(observer).await
     }
 
     /// Returns the client in use, and each that follows it.
@@ -72,12 +65,12 @@ impl Link {
 
     /// Returns the client of the Node's next session. The last one is kept for as long as its server answers, even
     /// with errors: during an outage, new connections of five thousand agents would be a storm of their own.
-    pub(crate) async fn next(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
+    pub(crate) async fn next(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, String> {
         let next = self.state().next.take();
         if let Some(client) = next {
             return Ok(client);
         }
-        let connected = self.connect(observer).await;
+        let connected = self.connector.connect(observer).await;
         self.state().connecting = connected.as_ref().ok().cloned();
         if connected.is_err() {
             self.in_use.send_replace(None);
@@ -113,25 +106,10 @@ impl Link {
         }
     }
 
-    // === Checks on a new client ===
-
-    /// Records that a check was answered on a new client.
-    pub(crate) fn answered(&self, client: Client) {
-        self.state().answered = Some(client);
-    }
-
-    /// Makes the client that got the last answer that of the Node's next session.
-    pub(crate) fn move_to_the_answer(&self) {
+    /// Makes the new client on which a check was answered that of the Node's next session.
+    pub(crate) fn move_to(&self, client: &Client) {
         let mut state = self.state();
-        if let Some(client) = state.answered.take() {
-            state.connecting = Some(client.clone());
-            state.next = Some(client);
-        }
-    }
-
-    /// Drops the client that got the last answer, if it is not needed: it would stay connected beside the watches.
-    pub(crate) fn drop_the_answer(&self) {
-        self.state().answered = None;
+        (state.connecting, state.next) = (Some(client.clone()), Some(client.clone()));
     }
 
     // === Expiry ===

@@ -2,18 +2,19 @@
 
 use crate::freshness::Transitions;
 use nodegate_kube_follow::FailureReason;
+use nodegate_program::{alone, gauge, seconds};
 use nodegate_readiness::{AtomicMoment, Board, Timeline};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The maximum number of API server addresses that are kept. They rarely change; the oldest is dropped.
 const MAX_SERVERS: usize = 8;
@@ -119,28 +120,22 @@ impl fmt::Debug for Gauges {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (now, catalog) = (self.timeline.at(nodegate_clock::now()), self.board.catalog());
-        let seconds = Some(&Unit::Seconds);
-        if let Some(last) = self.metrics.last_event.get() {
-            let help = "Time since the Node was last received, in a list or an event.";
-            let mut age = encoder.encode_descriptor("last_event_age", help, seconds, MetricType::Gauge)?;
-            age.encode_gauge(&now.since(last).as_secs_f64())?;
-        }
-        let help = "Time since a stream was last proved: the Node itself, the Lease by its renewal, each watched Service.";
-        let mut family = encoder.encode_descriptor("stream_proof_age", help, seconds, MetricType::Gauge)?;
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let last = self.metrics.last_event.get().map(|at| alone(ms(now.since(at))));
+        let help = "Time since the Node was last received, in a list or an event.";
+        seconds(&mut encoder, "last_event_age", help, last)?;
         let own = [("node", &self.metrics.node_proved), ("lease", &self.metrics.lease_renewed)];
         let own = own.into_iter().filter_map(|(stream, proved)| Some((stream, now.since(proved.get()?))));
         let services = catalog.ids().filter(|id| catalog.name(*id).starts_with("service:"));
         let services = services.filter_map(|id| Some((catalog.name(id), self.board.proof_age(id, now)?)));
-        for (stream, age) in own.chain(services) {
-            family.encode_family(&[("stream", stream)])?.encode_gauge(&age.as_secs_f64())?;
-        }
+        let proved = own.chain(services).map(|(stream, age)| ([("stream", stream)], ms(age)));
+        let help = "Time since a stream was last proved: the Node itself, the Lease by its renewal, each watched Service.";
+        seconds(&mut encoder, "stream_proof_age", help, proved)?;
+        let servers = self.metrics.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = servers.iter().map(|(address, up)| ([("address", address.as_str())], u64::from(*up)));
         let help =
             "1 if the last request to the API server at this address was answered, 0 if not, or with 5xx.";
-        let mut family = encoder.encode_descriptor("api_server_up", help, None, MetricType::Gauge)?;
-        for (address, up) in &*self.metrics.servers.lock().unwrap_or_else(PoisonError::into_inner) {
-            family.encode_family(&[("address", address.as_str())])?.encode_gauge(&u64::from(*up))?;
-        }
-        Ok(())
+        gauge(&mut encoder, "api_server_up", help, up)
     }
 }
 
@@ -163,10 +158,9 @@ mod tests {
     #[test]
     fn a_name_is_forgotten_once_its_address_is_known() {
         let readings = WatchMetrics::default();
-        let servers = || Vec::from(readings.servers.lock().unwrap().clone());
-        readings.server("api.example:6443", false);
-        assert_eq!(servers(), [("api.example:6443".to_owned(), false)]);
-        readings.server("10.0.0.1:6443", true);
-        assert_eq!(servers(), [("10.0.0.1:6443".to_owned(), true)]);
+        for (server, up) in [("api.example:6443", false), ("10.0.0.1:6443", true)] {
+            readings.server(server, up);
+            assert_eq!(Vec::from(readings.servers.lock().unwrap().clone()), [(server.to_owned(), up)]);
+        }
     }
 }

@@ -40,19 +40,14 @@ pub enum Startup {
     Synced,
 }
 
-/// A handle on the startup. Each follower has a clone, and gives it back when its first list is complete or
-/// can't be had. With the last one, the startup is synced.
-#[derive(Clone)]
-pub(crate) struct FirstList(Arc<watch::Sender<Startup>>);
+/// A handle on the startup. Each follower has a clone, and drops it when its first list is complete or can't be had.
+/// With the last one, the startup is synced.
+pub(crate) type FirstList = Arc<LastDrop>;
 
-impl FirstList {
-    pub(crate) fn new(startup: watch::Sender<Startup>) -> Self {
-        Self(Arc::new(startup))
-    }
+pub(crate) struct LastDrop(pub(crate) watch::Sender<Startup>);
 
-    pub(crate) fn settled(self) {
-        if let Some(startup) = Arc::into_inner(self.0) {
-            startup.send_replace(Startup::Synced);
-        }
+impl Drop for LastDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(Startup::Synced);
     }
 }

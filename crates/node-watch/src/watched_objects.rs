@@ -189,24 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_once_and_in_the_larger_family() {
-        let of = |addresses: &[&str]| {
-            let endpoint = |address: &&str| serde_json::json!({"addresses": [address], "nodeName": "n1"});
-            let endpoints: Vec<_> = addresses.iter().map(endpoint).collect();
-            let family = if addresses[0].contains(':') { "IPv6" } else { "IPv4" };
-            slice(
-                &serde_json::json!({"addressType": family, "ports": [{"port": 1}], "endpoints": endpoints})
-                    .to_string(),
-            )
-        };
-        let slices =
-            [of(&["10.0.0.1", "10.0.0.2"]), of(&["10.0.0.1"]), of(&["fd00::1", "fd00::2", "fd00::3"])];
-        assert_eq!(local_endpoints(&slices, "n1"), 3);
-        assert_eq!((local_endpoints(&slices[..2], "n1"), local_endpoints(&slices, "n2")), (2, 0));
-    }
-
-    #[test]
-    fn slices_that_kube_proxy_leaves_out_do_not_count() {
+    fn endpoints_count_as_kube_proxy_counts_them() {
         let of = |family: &str, labels: serde_json::Value, endpoints: &[(&str, bool)]| {
             let endpoint = |(address, ready): &(&str, bool)| serde_json::json!({"addresses": [address], "nodeName": "n1", "conditions": {"ready": ready, "terminating": !ready && *address == "10.0.0.2"}});
             let endpoints: Vec<_> = endpoints.iter().map(endpoint).collect();
@@ -219,6 +202,15 @@ mod tests {
         let none = || serde_json::json!({});
         let v4 = |ready| ("10.0.0.1", ready);
         for (slices, count) in [
+            // An address counts once, and in the larger family.
+            (vec![of("IPv4", none(), &[v4(true), ("10.0.0.3", true)]), of("IPv4", none(), &[v4(true)])], 2),
+            (
+                vec![
+                    of("IPv4", none(), &[v4(true)]),
+                    of("IPv6", none(), &[("fd00::1", true), ("fd00::2", true)]),
+                ],
+                2,
+            ),
             (vec![of("IPv4", serde_json::json!({HEADLESS: ""}), &[v4(true)])], 0),
             (vec![of("IPv4", none(), &[v4(true), v4(false)])], 0),
             (vec![of("IPv4", none(), &[v4(false), v4(true)])], 1),
@@ -231,7 +223,11 @@ mod tests {
             (vec![of("IPv4", kept(), &[]), of("IPv4", none(), &[v4(true)])], 1),
             (vec![of("IPv6", none(), &[("fd00::1", true)])], 1),
         ] {
-            assert_eq!(local_endpoints(&slices, "n1"), count, "{slices:?}");
+            assert_eq!(
+                (local_endpoints(&slices, "n1"), local_endpoints(&slices, "n2")),
+                (count, 0),
+                "{slices:?}"
+            );
         }
     }
 

@@ -144,7 +144,7 @@ fn bundle(mut present: Vec<String>, needed: &[String]) -> Vec<String> {
 }
 
 fn is_conflict(error: &ApiError) -> bool {
-    error.code() == Some(409)
+    error.code == Some(409)
 }
 
 fn contended(what: &str) -> String {

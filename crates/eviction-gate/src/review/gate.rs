@@ -243,7 +243,7 @@ impl Gate {
 }
 
 fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
-    ApiError::Unreadable(path.to_owned(), error.to_string())
+    ApiError { what: path.to_owned(), why: format!("unreadable answer: {error}"), code: None }
 }
 
 fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {

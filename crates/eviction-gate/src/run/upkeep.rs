@@ -108,8 +108,8 @@ async fn self_check(webhook: &Webhook, api: &KubeApi) -> SelfCheck {
     });
     match api.post(&path, &eviction).await {
         Ok(_) => SelfCheck::Bypassed("the API server did not ask the gate".to_owned()),
-        Err(ApiError::Refused { message, .. }) if message.contains(&has_seen(name)) => SelfCheck::Passed,
-        Err(ApiError::Refused { code: 404, .. }) => {
+        Err(error) if error.why.contains(&has_seen(name)) => SelfCheck::Passed,
+        Err(ApiError { code: Some(404), .. }) => {
             SelfCheck::Bypassed("the API server did not ask the gate, or could not reach it".to_owned())
         }
         Err(error) => SelfCheck::Unknown(error.to_string()),

@@ -24,13 +24,12 @@ impl FreshnessMonitor {
     /// watched, because then each attempt to watch it is a check.
     fn check_due_at(&self) -> Option<Moment> {
         self.node.connection()?;
-        // A Service's facts are as old as the last proof on the connection of its watch.
-        let services = self.services.iter().filter(|watch| watch.is_open()).filter_map(|watch| watch.proved);
-        let oldest = services.fold(self.node_proved?, Moment::min);
-        let silent = oldest.plus(self.check.due_after());
+        let silent = self.node_proved?.plus(self.check.due_after());
         let heard = self.node.last_bytes.max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
-        let due = if self.check.early { Moment::default() } else { due };
+        // The next proof must also hold for a Service on another connection, and for one whose watch was resumed.
+        let missed = self.services.iter().any(|watch| watch.missed_proof && watch.is_open());
+        let due = if self.check.early || missed { Moment::default() } else { due };
         Some(due.max(self.check.waits_until()))
     }
 
@@ -59,11 +58,6 @@ impl FreshnessMonitor {
             CheckProgress::AwaitingAnswer => Some(self.check.sent.last()?.at.plus(self.check.late_after())),
             CheckProgress::AwaitingWatch(_, _, until) => Some(*until),
         }
-    }
-
-    /// Returns true if an answer waits for the watch: the watches may have to move to its connection.
-    pub(crate) fn is_awaiting_watch(&self) -> bool {
-        matches!(self.check.progress, CheckProgress::AwaitingWatch(..))
     }
 
     /// Returns true if the answer to the check counts when it comes.
@@ -114,7 +108,8 @@ impl FreshnessMonitor {
         self.outage_is_over(sent.at, now);
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
-        if finding.is_known() {
+        // The watches move to a new connection whatever it says, and there they list.
+        if finding.is_known() || sent.on_a_new_connection {
             self.conclude(finding, &sent, answer, now);
         } else {
             self.take(Transition::FoundAnother);

@@ -25,8 +25,12 @@ impl FreshnessMonitor {
     pub(super) fn accepted(&mut self, stream: StreamId, connection: Connection, now: Moment) {
         let Some(watch) = self.watch_mut(stream) else { return };
         watch.open(connection, now);
-        if stream == NODE {
-            self.proved_on.get_or_insert(connection);
+        if stream == NODE && self.proved_on.is_none() {
+            self.proved_on = Some(connection);
+            // The list's proof now has a connection.
+            if let Some(at) = self.node_proved {
+                self.prove(at, false, Some(connection));
+            }
         }
     }
 
@@ -60,9 +64,7 @@ impl FreshnessMonitor {
         match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {
             Ok((date, connection)) => {
                 self.take(Transition::LeaseProved);
-                self.node_proved = self.node_proved.max(Some(date));
-                self.prove_services(date, Some(connection), false);
-                self.actions.push(Action::Prove { at: date, by_node: false });
+                self.prove(date, false, Some(connection));
                 // The API server works again: the next failure is the first of another outage.
                 self.check.failing = false;
                 // The next one comes too late to count. With this one there is the most time for the check.

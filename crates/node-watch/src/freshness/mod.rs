@@ -35,7 +35,7 @@ pub(crate) use check_state::Refusal;
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
-use crate::stream::{NODE, StreamId, service};
+use crate::stream::{NODE, StreamId};
 use check_state::ConsistencyCheck;
 use fastrand::Rng;
 use lease_renewal::WallClock;
@@ -62,8 +62,6 @@ pub(crate) enum Input {
     Began(StreamId),
     /// The Node's consistent list, requested after `asked_at`, is complete and has the Node in this state.
     Listed { asked_at: Moment, node: NodeVersion },
-    /// The list of the Service with this index, requested after `asked_at`, is complete.
-    ServiceListed { index: usize, asked_at: Moment },
     /// The API server accepted a watch.
     Accepted(StreamId, Connection),
     /// Bytes arrived on an open watch.
@@ -94,10 +92,9 @@ pub(crate) struct Check {
 /// An action for the driver. It executes them in the order of [`FreshnessMonitor::step`]'s result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The cached Node matched etcd at this moment, by the Node itself or by its Lease.
-    Prove { at: Moment, by_node: bool },
-    /// The facts of the Services with these indices matched etcd at this moment.
-    ProveServices(Vec<usize>, Moment),
+    /// The cached Node matched etcd at this moment, by the Node itself or by its Lease; and so did the facts of the
+    /// Services with these indices.
+    Prove { at: Moment, by_node: bool, services: Vec<usize> },
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
@@ -170,7 +167,6 @@ impl FreshnessMonitor {
         match input {
             Input::Began(stream) => self.with(stream, Watch::begin),
             Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
-            Input::ServiceListed { index, asked_at } => self.services_proved(vec![index], asked_at),
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.with(stream, |watch| watch.last_bytes = Some(now)),
             Input::Changed(node) => self.changed(node, now),
@@ -187,6 +183,11 @@ impl FreshnessMonitor {
         }
         self.overdue(now);
         std::mem::take(&mut self.actions)
+    }
+
+    /// Returns the cached state of the Node.
+    pub(crate) fn held(&self) -> &NodeVersion {
+        &self.held
     }
 
     /// Returns when the state machine needs the next step without another event.
@@ -224,32 +225,20 @@ impl FreshnessMonitor {
         self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
         self.proved_on = on;
         self.check.early = false;
+        self.prove(at, true, on);
+    }
+
+    /// Records proof of the Node. The server of this connection is in touch with etcd, so the proof holds for the
+    /// Services that are watched on it, too.
+    fn prove(&mut self, at: Moment, by_node: bool, on: Option<Connection>) {
         self.node_proved = self.node_proved.max(Some(at));
-        self.prove_services(at, on, true);
-        self.actions.push(Action::Prove { at, by_node: true });
-    }
-
-    /// Applies proof of the Node to the Services. The server is in touch with etcd, so the proof holds for
-    /// the Services that are watched on the same connection. Only with `revives` it holds for stale ones, too.
-    fn prove_services(&mut self, at: Moment, on: Option<Connection>, revives: bool) {
-        let Some(connection) = on else { return };
-        let is_proved = |watch: &Watch| {
-            let fresh = watch.proved.is_some_and(|proved| at.since(proved) <= self.stale_after);
-            watch.is_on(connection) && (revives || fresh)
-        };
-        let proved = self.services.iter().enumerate().filter(|(_, watch)| is_proved(watch));
-        let proved: Vec<_> = proved.map(|(index, _)| index).collect();
-        if !proved.is_empty() {
-            self.services_proved(proved, at);
+        let mut services = Vec::new();
+        for (index, watch) in self.services.iter_mut().enumerate() {
+            let is_proved = on.is_some_and(|connection| watch.is_on(connection));
+            watch.missed_proof = !is_proved && watch.last_bytes.is_some();
+            services.extend(is_proved.then_some(index));
         }
-    }
-
-    /// Records that the cached facts of these Services matched etcd at this moment.
-    fn services_proved(&mut self, indices: Vec<usize>, at: Moment) {
-        for index in &indices {
-            self.with(service(*index), |watch| watch.proved = watch.proved.max(Some(at)));
-        }
-        self.actions.push(Action::ProveServices(indices, at));
+        self.actions.push(Action::Prove { at, by_node, services });
     }
 
     fn is_stale(&self, now: Moment) -> bool {

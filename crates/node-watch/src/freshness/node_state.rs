@@ -69,17 +69,14 @@ impl NodeVersion {
         if since_the_request.contains(answer) {
             return Finding::Overtaken;
         }
-        let (Self::Present { uid, version }, Self::Present { uid: newest_uid, version: newest }) =
-            (self, answer)
-        else {
-            return Finding::Behind;
-        };
-        // Resource versions of one resource may be compared as numbers (KEP-5504).
-        let is_newer = match (version.parse::<u64>(), newest.parse::<u64>()) {
-            (Ok(held), Ok(newest)) => newest > held,
-            _ => true,
-        };
-        if uid == newest_uid && is_newer { Finding::Behind } else { Finding::Rewound }
+        match (self, answer) {
+            (Self::Present { uid: held, .. }, Self::Present { uid, .. })
+                if held != uid || answer.is_before(self) =>
+            {
+                Finding::Rewound
+            }
+            _ => Finding::Behind,
+        }
     }
 }
 

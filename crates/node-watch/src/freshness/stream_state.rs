@@ -14,10 +14,11 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 pub(super) struct Watch {
     /// The connection on which it is open.
     pub(super) connection: Option<Connection>,
-    /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
+    /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing. `None`
+    /// before the watch was open for the first time since its follower restarted.
     pub(super) last_bytes: Option<Moment>,
-    /// The time of a Service's last proof.
-    pub(super) proved: Option<Moment>,
+    /// True if the last proof of the Node did not hold for this watch of a Service, which had been open.
+    pub(super) missed_proof: bool,
     /// True if its follower has been told to restart.
     marked_for_replacement: bool,
 }
@@ -25,8 +26,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
-        self.connection = None;
-        self.marked_for_replacement = false;
+        *self = Self::default();
     }
 
     pub(super) fn open(&mut self, connection: Connection, now: Moment) {

@@ -162,14 +162,14 @@ impl Publisher {
                 None
             }
             // It has changed, or is gone, and the watch says so soon; or another process has posted the Event.
-            Err(error) if matches!(error.code(), Some(404 | 409)) => None,
+            Err(error) if matches!(error.code, Some(404 | 409)) => None,
             Err(error) => Some(error),
         };
         let again = match &failure {
             None => repeat,
             Some(error) => {
                 self.shared.failed(kind);
-                let code = error.code();
+                let code = error.code;
                 let lasting = self.failing.entry(kind).or_insert_with(|| {
                     Lasting::new("can't write to the cluster; retrying", "writing to the cluster works again")
                 });

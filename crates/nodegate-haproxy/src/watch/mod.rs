@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::{Sender, channel};
+use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
 /// The timeout for a list, and for the head of each answer.
@@ -63,16 +63,10 @@ impl Observed {
 /// All watches.
 pub(crate) type Life = Vec<Arc<Pulse>>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pulse {
     is_open: Sender<bool>,
-    heard: Sender<Instant>,
-}
-
-impl Default for Pulse {
-    fn default() -> Self {
-        Self { is_open: channel(false).0, heard: channel(Instant::now()).0 }
-    }
+    heard: Sender<Option<Instant>>,
 }
 
 impl Pulse {
@@ -83,7 +77,7 @@ impl Pulse {
     /// Waits until the watch has been silent for `limit`. The time before now does not count.
     pub(super) async fn silent(&self, limit: Duration) {
         let began = Instant::now();
-        let due = || began.max(*self.heard.borrow()) + limit;
+        let due = || self.heard.borrow().map_or(began, |heard| heard.max(began)) + limit;
         while due() > Instant::now() {
             tokio::time::sleep_until(due()).await;
         }
@@ -97,7 +91,7 @@ impl WatchObserver for Pulse {
     }
 
     fn heard(&self, _: StreamId) {
-        self.heard.send_replace(Instant::now());
+        self.heard.send_replace(Some(Instant::now()));
     }
 
     fn closed(&self, _: StreamId) {
@@ -176,7 +170,7 @@ where
             let pulse = self.pulse.clone();
             let ended = match Connector::Network.connect(pulse).await {
                 Ok(client) => self.session(client, &mut failing).await,
-                Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
+                Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error),
             };
             self.pulse.is_open.send_replace(false);
             if ended.reason == FailureReason::Relist {

@@ -65,8 +65,6 @@ impl Scenario {
         self.step(Input::Began(stream));
         if stream == NODE {
             self.step(Input::Listed { asked_at: self.now, node: node(version) });
-        } else if stream == SERVICE {
-            self.step(Input::ServiceListed { index: 0, asked_at: self.now });
         }
     }
 
@@ -159,7 +157,7 @@ impl Scenario {
     /// Returns the date of the Service's last proof among the actions.
     pub(super) fn service_proved(&self) -> Option<Moment> {
         self.said.iter().rev().find_map(|action| match action {
-            Action::ProveServices(_, at) => Some(*at),
+            Action::Prove { at, services, .. } if services == &[0] => Some(*at),
             _ => None,
         })
     }
