@@ -1,6 +1,6 @@
 //! The check `apiserver`, by the real agent against the TLS server of a simulated control plane.
 
-use nodegate_kube_sim::{Distribution, Effect, Fault, FaultScope, RequestKind};
+use nodegate_kube_sim::{Effect, Fault, FaultScope, RequestKind};
 use nodegate_testbed::{Agent, Cluster, until};
 use std::fs;
 
@@ -56,9 +56,10 @@ fn the_parts_of_the_api_server_that_fail_are_named() {
 /// As OpenShift's API servers do. Only their `/livez` tells that etcd is lost.
 #[test]
 fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {
-    let cluster = Cluster::with(|builder| builder.distribution(Distribution::OpenShift));
-    let agent = agent(&cluster, &[]);
+    let cluster = Cluster::start();
     let server = &cluster.sim.servers()[0];
+    server.take_etcd_out_of_readyz();
+    let agent = agent(&cluster, &[]);
     agent.wait_passes(CHECK);
     assert!(asked(&cluster, "livez", ANONYMOUS, 200) > 0);
     server.fail_readyz(&["etcd"]);

@@ -3,7 +3,7 @@
 //! which does not obey `Retry-After` itself but shows it.
 
 use super::scenario::{DRAIN_ON, Drained, Scenario, agent};
-use crate::site::NODES;
+use crate::nodes::NODES;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::{http, programs, until, until_or};
 use serde_json::json;

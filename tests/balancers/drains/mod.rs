@@ -9,7 +9,7 @@ mod balancer;
 mod drainers;
 mod scenario;
 
-use crate::site::NODES;
+use crate::nodes::NODES;
 use drainers::Drainer;
 use nodegate_testbed::http;
 use nodegate_testbed::prober::median_and_longest;

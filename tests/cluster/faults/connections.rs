@@ -49,34 +49,36 @@ fn a_connection_whose_packets_vanish_is_replaced() {
     scene.ends("packets of open connections dropped", &[FRESH, CORDONED]);
 }
 
-#[test]
-fn attempts_to_connect_into_a_black_hole_end() {
-    needs_root("packets that the kernel drops");
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        scene.cluster.sim.half_open();
-        scene.cluster.sim.blackhole_new().unwrap();
-    });
-    scene.fails_open();
-    // The first is the end of the old connection; then the agent gives up an attempt to connect, too.
-    scene.restarts("disconnected", 2.0);
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers(FRESH);
-    scene.ends("packets of new connections dropped, too", &[FRESH, STALE, FRESH]);
-}
+/// A fault of new connections: how it begins, and the restarts of the Node's watch, with their number, that show what the
+/// agent has given up. The first is the end of the old connection.
+type NewConnections = (&'static str, fn(&Cluster), &'static str, f64);
 
 #[test]
-fn a_connection_that_is_accepted_and_never_served_is_given_up() {
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        scene.cluster.sim.ignore_new();
-        scene.cluster.sim.reset_connections();
-    });
-    scene.fails_open();
-    scene.restarts("timeout", 1.0);
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers(FRESH);
-    scene.ends("new connections accepted, never served", &[FRESH, STALE, FRESH]);
+fn attempts_to_connect_end() {
+    needs_root("packets that the kernel drops");
+    let faults: [NewConnections; 2] = [
+        ("packets of new connections dropped, too", into_a_black_hole, "disconnected", 2.0),
+        ("new connections accepted, never served", unserved, "timeout", 1.0),
+    ];
+    for (name, begin, reason, times) in faults {
+        let mut scene = Scene::start(SOON_STALE);
+        scene.fault(|scene| begin(&scene.cluster));
+        scene.fails_open();
+        scene.restarts(reason, times);
+        scene.heal(|scene| scene.cluster.sim.heal());
+        scene.recovers(FRESH);
+        scene.ends(name, &[FRESH, STALE, FRESH]);
+    }
+}
+
+fn into_a_black_hole(cluster: &Cluster) {
+    cluster.sim.half_open();
+    cluster.sim.blackhole_new().unwrap();
+}
+
+fn unserved(cluster: &Cluster) {
+    cluster.sim.ignore_new();
+    cluster.sim.reset_connections();
 }
 
 /// Sends GOAWAY after every answer, fifty times as often as the maximum of `--goaway-chance`.
@@ -138,24 +140,4 @@ fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
         until_or(|| (answered() >= before + 2.0).then_some(()), || format!("{kind}: {}", agent.log_text()));
         agent.wait_for("a fresh answer", |reply| reply.status == 200 && !reply.is_stale());
     }
-}
-
-/// Shows that the agent reads its kubeconfig again.
-#[test]
-fn a_rotated_token_is_used_without_a_restart() {
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
-        scene.cluster.sim.reset_connections();
-    });
-    scene.fails_open();
-    scene.restarts("unauthorized", 1.0);
-    scene.logged_once(r#"watch failed again; retrying resource="nodes" reason="unauthorized""#);
-    scene.heal(|scene| {
-        let config = scene.cluster.sim.kubeconfig_for("new-token");
-        std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
-    });
-    scene.logged_once(LOST);
-    scene.recovers(FRESH);
-    scene.ends("401: token rotated", &[FRESH, STALE, FRESH]);
 }

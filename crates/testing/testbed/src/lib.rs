@@ -1,8 +1,7 @@
 //! The shared library of the tests, the benchmarks and the demo: the real agent as a child process, simulated
 //! clusters, the programs around them, and probers.
 //!
-//! Any failure in it ends the test with a panic. The demo therefore starts its programs in its own way: a
-//! person needs a line with advice, and an exit code.
+//! Any failure in it ends the test with a panic. The demo turns the panic into a line and an exit code.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +24,6 @@ pub mod prober;
 pub mod process;
 pub mod programs;
 pub mod real_cluster;
-pub mod rollout;
 pub mod stub;
 pub mod waiting;
 

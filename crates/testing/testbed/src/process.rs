@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Sends a signal by its name.
@@ -40,26 +40,38 @@ pub struct Program(Child);
 impl Program {
     /// Starts the program in the background.
     pub fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
     /// Starts a program with its output in this file, for tests that read some of it later.
     pub fn start_into(command: &mut Command, file: &Path) -> Self {
         let file = File::create(file).unwrap();
         let same = file.try_clone().unwrap();
-        Self(command.stdin(Stdio::null()).stdout(file).stderr(same).spawn().unwrap())
+        Self::spawn(command.stdout(file).stderr(same))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}; hack/install installs it")))
     }
 
     /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    /// Returns the exit status if the program has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        signal(self.pid(), "TERM");
-        let _ = self.0.wait();
+        if self.ended().is_none() {
+            signal(self.pid(), "TERM");
+            let _ = self.0.wait();
+        }
     }
 }
 
