@@ -1,4 +1,4 @@
-//! `--not-ready-after`: a `Ready=False` that must last before it takes the node out.
+//! `--not-ready-after`: a `Ready=False` that must last before it takes the node out. The core's tests have its rules.
 
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, until};
@@ -8,35 +8,20 @@ fn pending(agent: &Agent) -> Option<u64> {
     agent.get("/status.json").json()["not_ready_pending"]["for_ms"].as_u64()
 }
 
-fn set_ready(cluster: &Cluster, ready: bool) {
-    let (status, reason) = if ready { ("True", "KubeletReady") } else { ("False", "KubeletNotReady") };
-    assert!(cluster.sim.set_ready(NODE, status, reason));
-}
-
 #[test]
-fn a_node_leaves_when_ready_false_has_lasted() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&["--not-ready-after=3s"]);
-    let began = Instant::now();
-    set_ready(&cluster, false);
-    agent.wait_reason("KubeletNotReady");
-    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
-    assert_eq!(pending(&agent), None);
-    until("the flip", || (agent.logged("flip") == 1).then_some(()));
-    agent.logs_once("which does not count yet");
-    set_ready(&cluster, true);
-    agent.wait_ready();
-}
-
-#[test]
-fn a_drain_does_not_wait_and_a_successor_counts_on() {
+fn ready_false_waits_a_successor_counts_on_and_a_drain_does_not_wait() {
     let (cluster, port) = (Cluster::start(), format!("--listen-port={}", ports::free()));
     let agent = || cluster.agent(&["--not-ready-after=5m", &port]);
     let first = agent();
+    let hasty = cluster.ready_agent(&["--not-ready-after=3s"]);
     first.wait_ready();
-    set_ready(&cluster, false);
+    let began = Instant::now();
+    assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));
+    hasty.wait_reason("KubeletNotReady");
+    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
     let lasted = until("Ready=False", || pending(&first));
     assert_eq!(first.health().status, 200);
+    first.logs_once("which does not count yet");
     until("the page", || first.get("/").body.contains("counts after 5 min").then_some(()));
     let second = agent();
     first.terminate();
