@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::{NODE, Scenario};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,7 +35,7 @@ pub(crate) struct Flips {
 type Seen = (Instant, bool);
 
 /// Cordons and uncordons the node `times` times, while a prober asks all the time.
-pub(crate) fn measure(cluster: &Cluster, agent: &Peer, times: u32) -> Flips {
+pub(crate) fn measure(cluster: &Scenario, agent: &Peer, times: u32) -> Flips {
     let (watched, address) = (watch(cluster), agent.address);
     let stop = AtomicBool::new(false);
     let (sender, answered) = channel();
@@ -48,7 +48,7 @@ pub(crate) fn measure(cluster: &Cluster, agent: &Peer, times: u32) -> Flips {
     })
 }
 
-fn flip(cluster: &Cluster, watched: &Receiver<Seen>, answered: &Receiver<Seen>, times: u32) -> Flips {
+fn flip(cluster: &Scenario, watched: &Receiver<Seen>, answered: &Receiver<Seen>, times: u32) -> Flips {
     let mut flips = Flips::default();
     for number in 0..u64::from(times) {
         // The pause varies, so that cordons are not in step with the prober.
@@ -93,7 +93,7 @@ fn probe(address: SocketAddr, stop: &AtomicBool, changes: &Sender<Seen>) {
 }
 
 /// Follows the node on its own thread until the receiver is dropped.
-fn watch(cluster: &Cluster) -> Receiver<Seen> {
+fn watch(cluster: &Scenario) -> Receiver<Seen> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig()).unwrap();
     let client = runtime.block_on(async {

@@ -13,7 +13,7 @@ mod peer;
 mod results;
 
 use clap::Parser;
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Scenario;
 use results::Results;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,6 +69,6 @@ fn main() {
     let args = Args::parse();
     let nodegate = args.nodegate.canonicalize().expect("--nodegate is a program");
     peer::pin();
-    let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
+    let cluster = Scenario::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
     println!("{}", Results::measure(&cluster, &nodegate, &Plan::of(&args)));
 }

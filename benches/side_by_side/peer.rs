@@ -5,7 +5,7 @@ use crate::load::BODY;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::system;
-use nodegate_testbed::{Cluster, http, until};
+use nodegate_testbed::{Scenario, http, until};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,7 +45,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts nodegate, and waits until it answers 200.
-    pub(crate) fn nodegate(cluster: &Cluster, program: &Path) -> Self {
+    pub(crate) fn nodegate(cluster: &Scenario, program: &Path) -> Self {
         let agent = cluster.launch(on_server_core(program));
         agent.wait_ready();
         Self { address: agent.address(), pid: agent.pid(), _program: Box::new(agent) }
@@ -53,7 +53,7 @@ impl Peer {
 
     /// Starts nginx with Debian's configuration, but with one process instead of a master and its workers, and
     /// waits until it answers. nodegate answers on one thread, too.
-    pub(crate) fn nginx(cluster: &Cluster) -> Self {
+    pub(crate) fn nginx(cluster: &Scenario) -> Self {
         let (dir, port) = (cluster.dir.path().join("nginx"), ports::free());
         std::fs::create_dir_all(&dir).unwrap();
         let (config, at) = (dir.join("nginx.conf"), dir.display());

@@ -4,7 +4,7 @@ use crate::Plan;
 use crate::flips::{self, Flips};
 use crate::load::{End, Load};
 use crate::peer::Peer;
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Scenario;
 use nodegate_testbed::process::{self, MemoryUsage};
 use std::fmt;
 use std::path::Path;
@@ -42,7 +42,7 @@ impl Results {
     /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
     /// another of its kind for its whole life, depending on the place of its memory. The server that begins
     /// alternates, too.
-    pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: &Plan) -> Self {
+    pub(crate) fn measure(cluster: &Scenario, nodegate: &Path, plan: &Plan) -> Self {
         let mut cells: [[Cell; 2]; Load::ALL.len()] = Default::default();
         for round in 0..plan.rounds {
             let peers = [Peer::nodegate(cluster, nodegate), Peer::nginx(cluster)];
@@ -92,10 +92,10 @@ impl Results {
         let later = quantile(&self.flips.answer, 0.99) - quantile(&self.flips.watch, 0.99);
         at_most(1.0, "ms", "flip, p99, later than a raw watch of the same node".to_owned(), later);
         for (when, memory) in [("idle", self.idle), ("after all probes", self.after)] {
-            at_most(14.0, "MiB", format!("resident memory, {when}"), memory.resident_mib());
-            at_most(3.0, "MiB", format!("anonymous memory, {when}"), memory.anonymous_mib());
+            at_most(14.0, "MiB", format!("resident memory, {when}"), mib(memory.resident));
+            at_most(3.0, "MiB", format!("anonymous memory, {when}"), mib(memory.anonymous));
         }
-        let growth = self.after.anonymous_mib() - self.warm.anonymous_mib();
+        let growth = mib(self.after.anonymous) - mib(self.warm.anonymous);
         at_most(0.1, "MiB", "growth in the second half of the probes".to_owned(), growth);
         at_most(2.0, "/s", "wake-ups when idle".to_owned(), self.wakeups_per_second);
         at_most(10.0, "MB", "binary".to_owned(), self.binary_megabytes);
@@ -148,6 +148,10 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let rank = (share * float(sorted.len() as u64)).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+fn mib(kib: u64) -> f64 {
+    float(kib) / 1024.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

@@ -1,9 +1,8 @@
 //! The nodes of the demo, the addresses of the programs on them, the simulated cluster, and the running programs.
 
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::Cluster;
+use nodegate_testbed::Scenario;
 use nodegate_testbed::process::Program;
-use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -77,18 +76,17 @@ impl Network {
     }
 
     /// Starts the simulated cluster.
-    pub(crate) fn cluster(self, tour: bool) -> Cluster {
+    pub(crate) fn cluster(self, tour: bool) -> Scenario {
         let builder = Sim::builder().tls(true).nodes(self.nodes().map(|node| node.name)).kubelets(true);
-        let cluster = Cluster::of(if tour { builder.lease_interval(TOUR_LEASE_INTERVAL) } else { builder });
+        let cluster = Scenario::of(if tour { builder.lease_interval(TOUR_LEASE_INTERVAL) } else { builder });
         for node in self.nodes() {
-            let addresses = json!([{"type": "InternalIP", "address": node.agent.ip()}]);
-            cluster.sim.edit_node(node.name, "kubelet", |object| object["status"]["addresses"] = addresses);
+            cluster.sim.set_addresses(node.name, &[node.agent.ip()]);
         }
         cluster
     }
 
     /// Starts the real agent of each node. The balancers are named as probers, because the demo itself probes, too.
-    pub(crate) fn start_agents(self, cluster: &Cluster, args: &[&str], programs: &mut Programs) {
+    pub(crate) fn start_agents(self, cluster: &Scenario, args: &[&str], programs: &mut Programs) {
         let balancers = self.balancers().map(|address| address.ip().to_string()).join(",");
         for node in self.nodes() {
             let mut command = Command::new(nodegate_testbed::programs::agent());

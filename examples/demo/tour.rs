@@ -5,7 +5,7 @@ use crate::pods::Pods;
 use crate::probe::{Answer, ObservedAgent};
 use crate::screen::{Screen, millis};
 use nodegate_readiness::Verdict;
-use nodegate_testbed::{Cluster, programs};
+use nodegate_testbed::{Scenario, programs};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -36,7 +36,7 @@ const STALE: Wanted = |answer| answer.stale && answer.verdict == Some(Verdict::R
 type Expectation<'a> = (&'a str, Duration, &'a [ObservedAgent], Wanted);
 
 pub(crate) struct Tour<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) cluster: &'a Scenario,
     pub(crate) agents: &'a [ObservedAgent],
     pub(crate) pods: &'a Pods,
     /// The counters of the requests, if there are balancers.
@@ -246,7 +246,7 @@ async fn sees((what, bound, agents, wanted): Expectation<'_>, since: Instant) ->
 }
 
 /// Runs the real kubectl, with the plugin beside it. Returns its error.
-async fn kubectl(cluster: &Cluster, args: &str) -> Result<(), String> {
+async fn kubectl(cluster: &Scenario, args: &str) -> Result<(), String> {
     let mut command = Command::new("kubectl");
     let (path, plugins) = (std::env::var("PATH").unwrap_or_default(), programs::agent().with_file_name(""));
     command.args(args.split(' ')).env("PATH", format!("{}:{path}", plugins.display()));

@@ -1,7 +1,7 @@
 //! `--not-ready-after`: a `Ready=False` that must last before it takes the node out. The core's tests have its rules.
 
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, until};
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 use std::time::{Duration, Instant};
 
 fn pending(agent: &Agent) -> Option<u64> {
@@ -10,7 +10,7 @@ fn pending(agent: &Agent) -> Option<u64> {
 
 #[test]
 fn ready_false_waits_a_successor_counts_on_and_a_drain_does_not_wait() {
-    let (cluster, port) = (Cluster::start(), format!("--listen-port={}", ports::free()));
+    let (cluster, port) = (Scenario::start(), format!("--listen-port={}", ports::free()));
     let agent = || cluster.agent(&["--not-ready-after=5m", &port]);
     let first = agent();
     let hasty = cluster.ready_agent(&["--not-ready-after=3s"]);

@@ -7,8 +7,7 @@
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::threads_named;
 use nodegate_testbed::programs::run;
-use nodegate_testbed::{Agent, Cluster, NODE, needs_root, until};
-use serde_json::json;
+use nodegate_testbed::{Agent, NODE, Scenario, needs_root, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -61,9 +60,8 @@ fn a_held_rtnl_lock_stops_only_the_network_check() {
     let mut net = NodeNetwork::start();
     net.start_resolver();
     net.nameservers(&[RESOLVER_V4]);
-    let cluster = Cluster::start();
-    let addresses = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
-    cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses);
+    let cluster = Scenario::start();
+    cluster.sim.set_addresses(NODE, &["10.77.0.2"]);
     let agent = net.agent_of(&cluster, "interval=200ms,timeout=1s,name=node.test", &["--stale-after=4s"]);
     agent.wait_ready();
     agent.wait_passes("network");

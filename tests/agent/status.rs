@@ -2,7 +2,7 @@
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{Agent, Cluster, NODE, until};
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 use std::net::{SocketAddr, TcpListener};
 use std::process::Output;
 
@@ -46,7 +46,7 @@ impl Report {
 
 #[test]
 fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let at = agent.address();
     let ready = ["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"];
@@ -78,7 +78,7 @@ fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
 /// Two clusters may have nodes with the same name and address, and a Node may be recreated.
 #[test]
 fn the_status_identifies_the_node_and_the_agent_process() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let uid = || cluster.sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
     let agent = cluster.ready_agent(&[]);
     let (shown, drain) = (agent.get("/status.json").json(), agent.get("/drain.json").json());
@@ -100,7 +100,7 @@ fn the_status_identifies_the_node_and_the_agent_process() {
 
 #[test]
 fn status_shows_the_named_checks() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", listener.local_addr().unwrap());
     let agent = cluster.ready_agent(&["--tcp-check", &own]);
@@ -119,7 +119,7 @@ fn status_shows_the_named_checks() {
 /// kubeadm and Talos put this label on every control-plane node; in a small cluster that is all nodes.
 #[test]
 fn status_explains_a_control_plane_node_that_its_label_takes_out() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let label = |key: &str| assert!(cluster.sim.label(NODE, key, Some("")));
     label("node.kubernetes.io/exclude-from-external-load-balancers");
@@ -137,7 +137,7 @@ fn status_explains_a_control_plane_node_that_its_label_takes_out() {
 
 #[test]
 fn what_status_can_not_know_is_unknown_and_not_critical() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = Agent::start("", &cluster.kubeconfig(), &[]);
     let shown = ask(agent.address(), &[]);
     shown.says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
@@ -164,7 +164,7 @@ fn what_status_can_not_know_is_unknown_and_not_critical() {
 
 #[test]
 fn status_finds_the_local_agent_by_its_environment() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let port = agent.address().port().to_string();
     // The command ignores the agent's other settings, even invalid ones.

@@ -2,7 +2,7 @@
 //! the rules.
 
 use nodegate_testbed::stub::{Stub, answer};
-use nodegate_testbed::{Cluster, NODE, ProbeReply, until};
+use nodegate_testbed::{NODE, ProbeReply, Scenario, until};
 
 fn is_unconfirmed(reply: &ProbeReply) -> bool {
     reply.json()["checks"][0]["unconfirmed"] == true
@@ -11,7 +11,7 @@ fn is_unconfirmed(reply: &ProbeReply) -> bool {
 #[test]
 fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_dead_leaves() {
     // A kubelet that renewed its Lease would be one that the API server hears.
-    let cluster = Cluster::with(|builder| builder);
+    let cluster = Scenario::with(|builder| builder);
     let kubelet = Stub::start(answer("200 OK", "ok"));
     let url = kubelet.url("/healthz");
     let agent =

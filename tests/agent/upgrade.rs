@@ -4,7 +4,7 @@
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
-use nodegate_testbed::{Agent, Cluster};
+use nodegate_testbed::{Agent, Scenario};
 use std::mem::replace;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn no_probe_and_no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);
     cable.on_node(|| {
         // Each successor must get the same ports.
-        let (cluster, port, agent_port) = (Cluster::start(), ports::free(), ports::free());
+        let (cluster, port, agent_port) = (Scenario::start(), ports::free(), ports::free());
         let ports = [format!("--listen-port={port}"), format!("--agent-check-port={agent_port}")];
         let start = || cluster.agent(&["--listen-address=0.0.0.0", &ports[0], &ports[1]]);
         let mut agent = start();

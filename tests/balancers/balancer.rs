@@ -85,30 +85,16 @@ impl Row {
         }
     }
 
-    const fn pinned(mut self, name: &'static str) -> Self {
-        self.source = Source::Pinned(name);
-        self
+    const fn every_second(self) -> Self {
+        Self { one_question: ONE_SECOND, ..self }
     }
 
-    const fn pictured(mut self, name: &'static str) -> Self {
-        self.pictured = Some(name);
-        self
+    const fn at(self, service: IpAddr, agent_args: &'static [&'static str]) -> Self {
+        Self { service: SocketAddr::new(service, SERVICE_PORT), agent_args, ..self }
     }
 
-    const fn every_second(mut self) -> Self {
-        self.one_question = ONE_SECOND;
-        self
-    }
-
-    const fn at(mut self, service: IpAddr, agent_args: &'static [&'static str]) -> Self {
-        self.service = SocketAddr::new(service, SERVICE_PORT);
-        self.agent_args = agent_args;
-        self
-    }
-
-    const fn that_cannot(mut self, events: &'static [Event], why: &'static str) -> Self {
-        self.cannot = [self.cannot[1], (events, why)];
-        self
+    const fn that_cannot(self, events: &'static [Event], why: &'static str) -> Self {
+        Self { cannot: [self.cannot[1], (events, why)], ..self }
     }
 
     const fn haproxy(
@@ -118,6 +104,15 @@ impl Row {
         file: &'static str,
     ) -> Self {
         Self { source: Source::Haproxy(version), ..Self::new(name, way, file, proxies::haproxy) }
+    }
+
+    /// Returns the row of a program that `hack/install` fetches, with this name in the picture.
+    const fn pinned(self, program: &'static str, pictured: &'static str) -> Self {
+        Self { source: Source::Pinned(program), ..self.pictured(pictured) }
+    }
+
+    const fn pictured(self, name: &'static str) -> Self {
+        Self { pictured: Some(name), ..self }
     }
 
     /// Returns the title of the row in the table and in messages.
@@ -166,8 +161,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row::haproxy("2.6", "HAProxy 2.6", GET, "haproxy/httpchk-get.cfg"),
     Row::haproxy("2.6", "HAProxy 2.6", OPTIONS, "haproxy/httpchk-options.cfg"),
     Row::new("Envoy 1.40", "HTTP", "envoy/nodes.yaml", proxies::envoy)
-        .pictured("Envoy")
-        .pinned("envoy")
+        .pinned("envoy", "Envoy")
         .every_second(),
     Row::new(
         "nginx 1.22",
@@ -178,13 +172,10 @@ pub(crate) const ROWS: &[Row] = &[
     .pictured("nginx"),
     Row::new("Apache httpd 2.4", "`mod_proxy_hcheck`", "apache/nodes.conf", proxies::apache)
         .pictured("Apache httpd"),
-    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy).pictured("Caddy").pinned("caddy"),
-    Row::new("Traefik 3.7", "HTTP", "traefik/http.yaml", proxies::traefik)
-        .pictured("Traefik")
-        .pinned("traefik"),
+    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy).pinned("caddy", "Caddy"),
+    Row::new("Traefik 3.7", "HTTP", "traefik/http.yaml", proxies::traefik).pinned("traefik", "Traefik"),
     Row::new("Traefik 3.7", "TCP, port 25002", "traefik/tcp.yaml", proxies::traefik)
-        .pictured("Traefik, TCP")
-        .pinned("traefik")
+        .pinned("traefik", "Traefik, TCP")
         .that_cannot(&[Event::ApiOutage], NO_OTHER)
         .that_cannot(&[Event::MassCordon], NO_POOL),
     Row::new("keepalived 2.2", "VRRP", "keepalived/vrrp.conf", routing::keepalived)

@@ -4,7 +4,7 @@
 use crate::backend::Backend;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::network::namespaces::Namespace;
-use nodegate_testbed::{Agent, Cluster, programs, until};
+use nodegate_testbed::{Agent, Scenario, programs, until};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub(crate) fn node_address(index: usize) -> IpAddr {
 
 /// The nodes, without a balancer.
 pub(crate) struct Nodes {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Scenario,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
     agent_args: &'static [&'static str],
@@ -94,7 +94,7 @@ impl Nodes {
         let renewal = Duration::from_secs(1);
         let cluster = lan.router.act(|| {
             let builder = Sim::builder().tls(true).nodes(NODES).kubelets(true).lease_interval(renewal);
-            Cluster::of(builder.listen(([10, 0, 0, 1], 0).into()))
+            Scenario::of(builder.listen(([10, 0, 0, 1], 0).into()))
         });
         let (agents, backends) = (Vec::new(), Vec::new());
         let mut nodes = Self { cluster, agents, backends, agent_args, lan };

@@ -143,18 +143,18 @@ impl Stage {
 
     /// Watches a node for this time.
     pub(crate) fn watch(&mut self, node: usize, time: Duration) {
-        let started = Instant::now();
-        while started.elapsed() < time {
-            self.look(node);
-            std::thread::sleep(PAUSE);
-        }
+        self.watch_while(node, time, |_| true);
     }
 
     /// Watches a node until it gets no new connections, at most for this time.
     pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
-        let started = Instant::now();
         self.left = None;
-        while started.elapsed() < time && self.left.is_none() {
+        self.watch_while(node, time, |stage| stage.left.is_none());
+    }
+
+    fn watch_while(&mut self, node: usize, time: Duration, goes_on: fn(&Self) -> bool) {
+        let started = Instant::now();
+        while started.elapsed() < time && goes_on(self) {
             self.look(node);
             std::thread::sleep(PAUSE);
         }
@@ -168,7 +168,7 @@ impl Stage {
     /// Kills the API server, and waits until every agent fails open.
     pub(crate) fn stop_api(&self) {
         let cluster = &self.nodes.cluster;
-        self.nodes.lan.router.act(|| cluster.wait(cluster.sim.kill()));
+        self.nodes.lan.router.act(|| cluster.kill_api());
         self.nodes.each_agent(|agent| {
             agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
         });
@@ -176,6 +176,6 @@ impl Stage {
 
     pub(crate) fn start_api(&self) {
         let cluster = &self.nodes.cluster;
-        self.nodes.lan.router.act(|| cluster.wait(cluster.sim.restart(false)).unwrap());
+        self.nodes.lan.router.act(|| cluster.restart_api());
     }
 }

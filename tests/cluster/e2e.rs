@@ -1,13 +1,13 @@
 //! The way through the whole program: an operator's cordon.
 
-use nodegate_testbed::{Cluster, NODE};
+use nodegate_testbed::{NODE, Scenario};
 
 /// The body of the documents for a cordoned node.
 const CORDONED: &str = r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#;
 
 #[test]
 fn a_cordon_takes_the_node_out_and_its_end_brings_it_back() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let answers = || {
         let (drain, check) = (agent.get("/health?drain=404"), agent.get("/nodecheck"));

@@ -4,7 +4,7 @@
 use crate::setting;
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::prober::{Probe, Prober, Saw, health};
-use nodegate_testbed::{Agent, Cluster, NODE, process};
+use nodegate_testbed::{Agent, NODE, Scenario, process};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -50,11 +50,7 @@ struct Outage(&'static str, fn(&mut Soak), fn(&Soak));
 
 /// Those of connections, certificates and credentials; the simulation has the others.
 const OUTAGES: [Outage; 7] = [
-    Outage(
-        "killed",
-        |soak| soak.cluster.wait(soak.cluster.sim.kill()),
-        |soak| soak.cluster.wait(soak.cluster.sim.restart(true)).unwrap(),
-    ),
+    Outage("killed", |soak| soak.cluster.kill_api(), |soak| soak.cluster.restart_api()),
     Outage("connections reset", |soak| soak.cluster.sim.reset_connections(), nothing),
     Outage("frozen", |soak| soak.cluster.sim.freeze(), nothing),
     Outage("packets of open connections dropped", |soak| soak.cluster.sim.half_open(), nothing),
@@ -94,7 +90,7 @@ struct Plan {
 
 /// A run in progress.
 struct Soak {
-    cluster: Cluster,
+    cluster: Scenario,
     token: String,
     agent: Agent,
     prober: Prober,
@@ -109,7 +105,7 @@ struct Soak {
 impl Soak {
     fn start(plan: &Plan) -> Self {
         // A Node with a hundred images has 20 kB.
-        let cluster = Cluster::with(|builder| {
+        let cluster = Scenario::with(|builder| {
             builder.kubelets(true).lease_interval(plan.lease_interval).node_bytes(20_000)
         });
         let agent = cluster.ready_agent(&[&format!("--stale-after={}s", plan.stale_after.as_secs())]);

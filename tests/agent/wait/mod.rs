@@ -7,7 +7,7 @@ mod pods;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::run;
 use nodegate_testbed::prober::{Prober, Saw};
-use nodegate_testbed::{Agent, Cluster, NODE, http, programs, until};
+use nodegate_testbed::{Agent, NODE, Scenario, http, programs, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,8 +44,8 @@ const SERVICE: &str = "shop/web";
 const HEALTH: &str = "/health?drain=503";
 
 /// Starts an agent that knows its probers: a balancer for each path, at an address of its own.
-fn asked_for(paths: &[&'static str]) -> (Cluster, Agent, Vec<Prober>) {
-    let cluster = Cluster::start();
+fn asked_for(paths: &[&'static str]) -> (Scenario, Agent, Vec<Prober>) {
+    let cluster = Scenario::start();
     cluster.allow_services();
     endpoints(&cluster, 1);
     let agent = cluster.succeeding_agent(&["--watch-service=shop/web", "--stale-after=5s"]);
@@ -76,7 +76,7 @@ fn balancer(number: u8, agent: &Agent, path: &'static str) -> Prober {
 
 /// Cordons the node, or uncordons it, and returns when the agent has seen that. A request for its health would be one
 /// of a prober.
-fn cordon(cluster: &Cluster, agent: &Agent, cordoned: bool) {
+fn cordon(cluster: &Scenario, agent: &Agent, cordoned: bool) {
     let (set, verdict): (fn(&Sim, &str) -> bool, _) =
         if cordoned { (Sim::cordon, "draining") } else { (Sim::uncordon, "ready") };
     assert!(set(&cluster.sim, NODE));
@@ -84,7 +84,7 @@ fn cordon(cluster: &Cluster, agent: &Agent, cordoned: bool) {
 }
 
 /// Sets the number of ready endpoints of [`SERVICE`] on this node.
-fn endpoints(cluster: &Cluster, here: u8) {
+fn endpoints(cluster: &Scenario, here: u8) {
     let endpoint = |number: u8| {
         let node = if number < here { NODE } else { "n2" };
         json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
@@ -130,7 +130,7 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
 /// address is not enough.
 #[test]
 fn wait_accepts_only_the_agent_of_the_named_node() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let (at, uid) = (agent.address(), agent.get("/status.json").json()["uid"].as_str().unwrap().to_owned());
     for args in [&["--node", "n2"][..], &["--node", NODE, "--node-uid", "u-of-another-cluster"]] {

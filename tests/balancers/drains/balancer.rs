@@ -1,6 +1,6 @@
 //! A balancer: a network namespace with HAProxy and, in a pair, keepalived.
 
-use super::scenario::APPS;
+use super::setup::APPS;
 use crate::nodes::{Lan, NODES, node_address};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::Program;

@@ -3,7 +3,7 @@
 use super::scene::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scene};
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::waiting::until_or;
-use nodegate_testbed::{Cluster, NODE, needs_root};
+use nodegate_testbed::{NODE, Scenario, needs_root};
 use serde_json::{Value, json};
 
 /// The maximum of open connections: one that the agent leaves stays open until its watches have ended.
@@ -15,7 +15,7 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
     let address = scene.cluster.sim.address();
     let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
     assert_eq!(scene.agent.metric(&up), Some(1.0));
-    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fault(|scene| scene.cluster.kill_api());
     scene.fails_open();
     assert_eq!(scene.agent.metric(&up), Some(0.0));
     let lost = |line: &&str| {
@@ -23,7 +23,7 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
     };
     assert_eq!(scene.agent.log_text().lines().filter(lost).count(), 1, "{}", scene.agent.log_text());
     scene.cluster.sim.cordon(NODE);
-    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.heal(|scene| scene.cluster.restart_api());
     scene.restarts("disconnected", 1.0);
     scene.logged_once(LOST);
     scene.recovers(CORDONED);
@@ -51,7 +51,7 @@ fn a_connection_whose_packets_vanish_is_replaced() {
 
 /// A fault of new connections: how it begins, and the restarts of the Node's watch, with their number, that show what the
 /// agent has given up. The first is the end of the old connection.
-type NewConnections = (&'static str, fn(&Cluster), &'static str, f64);
+type NewConnections = (&'static str, fn(&Scenario), &'static str, f64);
 
 #[test]
 fn attempts_to_connect_end() {
@@ -71,12 +71,12 @@ fn attempts_to_connect_end() {
     }
 }
 
-fn into_a_black_hole(cluster: &Cluster) {
+fn into_a_black_hole(cluster: &Scenario) {
     cluster.sim.half_open();
     cluster.sim.blackhole_new().unwrap();
 }
 
-fn unserved(cluster: &Cluster) {
+fn unserved(cluster: &Scenario) {
     cluster.sim.ignore_new();
     cluster.sim.reset_connections();
 }
@@ -105,7 +105,7 @@ fn goaway_after_every_answer_makes_no_storm_of_connections() {
 }
 
 /// Writes a kubeconfig with credentials of this kind, and returns its user. A Pod's token is a `tokenFile`, too.
-fn write_user(cluster: &Cluster, kind: &str, token: &str) -> Value {
+fn write_user(cluster: &Scenario, kind: &str, token: &str) -> Value {
     let file = cluster.dir.path().join("token");
     let user = match kind {
         "exec" => {
@@ -128,7 +128,7 @@ fn write_user(cluster: &Cluster, kind: &str, token: &str) -> Value {
 #[test]
 fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
     for kind in ["token", "exec", "tokenFile", "client-certificate"] {
-        let cluster = Cluster::with(|builder| builder);
+        let cluster = Scenario::with(|builder| builder);
         let first = write_user(&cluster, kind, cluster.token());
         let agent = cluster.ready_agent(&["--stale-after=6s"]);
         let answered =

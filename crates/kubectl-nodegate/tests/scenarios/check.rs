@@ -6,7 +6,7 @@ use nodegate_testbed::network::ports::Loopback;
 use nodegate_testbed::process;
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::waiting::until;
-use nodegate_testbed::{Cluster, NODE};
+use nodegate_testbed::{NODE, Scenario};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -153,7 +153,7 @@ fn a_service_without_a_check_of_its_own_is_named() {
 /// The real agent, whose account has lost its rights.
 #[test]
 fn agents_without_rights_come_first() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", Vec::new());
     let agent = cluster.agent(&["--stale-after=2s"]);
     let address = agent.address();

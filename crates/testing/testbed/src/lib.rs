@@ -13,7 +13,6 @@
 )]
 
 pub mod agent;
-pub mod cluster;
 pub mod debian;
 pub mod haproxy;
 pub mod http;
@@ -24,12 +23,13 @@ pub mod prober;
 pub mod process;
 pub mod programs;
 pub mod real_cluster;
+pub mod scenario;
 pub mod stub;
 pub mod waiting;
 
 // Nearly every test starts with these.
 pub use agent::Agent;
-pub use cluster::{Cluster, NODE};
 pub use http::ProbeReply;
 pub use programs::needs_root;
+pub use scenario::{NODE, Scenario};
 pub use waiting::{until, until_or};

@@ -1,7 +1,6 @@
 //! Other processes, as the kernel reports them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -112,30 +111,12 @@ pub fn sleeps(pid: u32) -> u64 {
 }
 
 /// The memory of a process in KiB.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryUsage {
     /// The resident memory of any kind.
     pub resident: u64,
     /// The part of the resident memory that no file backs.
     pub anonymous: u64,
-}
-
-impl MemoryUsage {
-    /// Returns the resident memory in MiB.
-    pub fn resident_mib(self) -> f64 {
-        mib(self.resident)
-    }
-
-    /// Returns the memory without a file behind it, in MiB.
-    pub fn anonymous_mib(self) -> f64 {
-        mib(self.anonymous)
-    }
-}
-
-fn mib(kib: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "less than the memory of a machine")]
-    let kib = kib as f64;
-    kib / 1024.0
 }
 
 /// Returns the memory of a process. The sum over its mappings is exact, unlike the counters in `status`.

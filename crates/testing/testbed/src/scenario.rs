@@ -1,4 +1,5 @@
-//! A simulated cluster with one node, `n1`. The agent's credentials allow only what the manifests allow.
+//! The fixture of whole programs: a simulated cluster with one node, `n1`, and agents. Their credentials allow only what
+//! the manifests allow.
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
@@ -18,8 +19,8 @@ use tokio::runtime::Runtime;
 pub const NODE: &str = "n1";
 const TOKEN: &str = "agent-token";
 
-/// The cluster. Drop removes it.
-pub struct Cluster {
+/// A simulated cluster and its agents. Drop removes it.
+pub struct Scenario {
     /// The simulated API server with its cluster.
     pub sim: Sim,
     /// A directory for the test's files.
@@ -27,15 +28,15 @@ pub struct Cluster {
     runtime: Runtime,
 }
 
-/// Returns the permissions of manifests/install.yaml. `tests/documents/manifests` compares the manifests with them.
-pub fn agent_rules() -> Vec<Rule> {
+/// Returns the permissions of manifests/install.yaml.
+fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
         Rule::allow(&["list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
     ]
 }
 
-impl Cluster {
+impl Scenario {
     /// Returns a cluster over TLS whose kubelet renews its Lease.
     pub fn start() -> Self {
         Self::with(|builder| builder.kubelets(true))
@@ -132,6 +133,16 @@ impl Cluster {
     #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
     pub fn token(&self) -> &'static str {
         TOKEN
+    }
+
+    /// Kills the API server.
+    pub fn kill_api(&self) {
+        self.wait(self.sim.kill());
+    }
+
+    /// Starts the API server again.
+    pub fn restart_api(&self) {
+        self.wait(self.sim.restart(false)).unwrap();
     }
 
     /// Runs a future beside the test.

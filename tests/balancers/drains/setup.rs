@@ -10,7 +10,7 @@ use nodegate_testbed::pods::{RunningPod, keep};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::programs::{self, must_run};
 use nodegate_testbed::{http, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const TIMEOUT: &str = "--timeout=60s";
 /// The times at which pods were asked to end, with the node of each.
 type PodEnds = Arc<Mutex<Vec<(Instant, String)>>>;
 
-pub(super) struct Scenario {
+pub(super) struct Drains {
     began: Instant,
     clients: [Prober; 2],
     balancers: [Balancer; 2],
@@ -77,16 +77,14 @@ async fn run(lan: Arc<Lan>, pod: RunningPod, ends: PodEnds) {
     server.stop();
 }
 
-impl Scenario {
+impl Drains {
     /// Starts with one balancer that has the shared address, and returns when the agents have listened long
     /// enough to know their probers.
     pub(super) fn start() -> Self {
         let nodes = Nodes::start(AGENT_ARGS);
         let sim = &nodes.cluster.sim;
         for (index, node) in NODES.into_iter().enumerate() {
-            let addresses = json!([{"type": "InternalIP", "address": node_address(index)}]);
-            let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
-            assert!(sim.edit_node(node, "test", set));
+            assert!(sim.set_addresses(node, &[node_address(index)]));
         }
         let ends = PodEnds::default();
         let (sim, lan, of_pods) = (sim.clone(), Arc::clone(&nodes.lan), ends.clone());
