@@ -1,7 +1,6 @@
 //! The time from a cordon to its effect: at the agent, seen by a prober, and on a plain watch of the same
 //! Node.
 
-use crate::Failure;
 use crate::load::Prober;
 use crate::peer::Peer;
 use futures::{StreamExt, TryStreamExt};
@@ -9,8 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use nodegate_testbed::cluster::{Cluster, NODE};
-use std::io;
+use nodegate_testbed::{NODE, Scenario};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,45 +35,40 @@ pub(crate) struct Flips {
 type Seen = (Instant, bool);
 
 /// Cordons and uncordons the node `times` times, while a prober asks all the time.
-pub(crate) fn measure(cluster: &Cluster, agent: &Peer, times: u32) -> Result<Flips, Failure> {
-    let watched = watch(cluster)?;
+pub(crate) fn measure(cluster: &Scenario, agent: &Peer, times: u32) -> Flips {
+    let (watched, address) = (watch(cluster), agent.address);
     let stop = AtomicBool::new(false);
     let (sender, answered) = channel();
     thread::scope(|scope| {
-        let prober = scope.spawn(|| probe(agent.address, &stop, &sender));
+        let prober = scope.spawn(|| probe(address, &stop, &sender));
         let flips = flip(cluster, &watched, &answered, times);
         stop.store(true, Ordering::Relaxed);
-        prober.join().map_err(|_| "the prober panicked")??;
+        prober.join().unwrap();
         flips
     })
 }
 
-fn flip(
-    cluster: &Cluster,
-    watched: &Receiver<Seen>,
-    answered: &Receiver<Seen>,
-    times: u32,
-) -> Result<Flips, Failure> {
+fn flip(cluster: &Scenario, watched: &Receiver<Seen>, answered: &Receiver<Seen>, times: u32) -> Flips {
     let mut flips = Flips::default();
     for number in 0..u64::from(times) {
         // The pause varies, so that cordons are not in step with the prober.
         thread::sleep(Duration::from_micros(5_000 + number * 379 % 1_000));
         cluster.sim.cordon(NODE);
         let cordoned = Instant::now();
-        flips.watch.push(since(cordoned, next(watched, true)?));
-        flips.answer.push(since(cordoned, next(answered, true)?));
+        flips.watch.push(since(cordoned, next(watched, true)));
+        flips.answer.push(since(cordoned, next(answered, true)));
         cluster.sim.uncordon(NODE);
-        next(watched, false)?;
-        next(answered, false)?;
+        next(watched, false);
+        next(answered, false);
     }
-    Ok(flips)
+    flips
 }
 
-fn next(seen: &Receiver<Seen>, out: bool) -> Result<Instant, Failure> {
+fn next(seen: &Receiver<Seen>, out: bool) -> Instant {
     loop {
-        let (when, what) = seen.recv_timeout(TIMEOUT).map_err(|_| "a flip was not seen")?;
+        let (when, what) = seen.recv_timeout(TIMEOUT).expect("a flip is seen");
         if what == out {
-            return Ok(when);
+            return when;
         }
     }
 }
@@ -86,31 +79,30 @@ fn since(start: Instant, end: Instant) -> f64 {
 }
 
 /// Sends probes until `stop` is set, and reports every change of the answer.
-fn probe(address: SocketAddr, stop: &AtomicBool, changes: &Sender<Seen>) -> io::Result<()> {
+fn probe(address: SocketAddr, stop: &AtomicBool, changes: &Sender<Seen>) {
     let (mut prober, mut last, mut due) = (Prober::new(address, false), None, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         due = (due + EVERY).max(Instant::now());
         thread::sleep(due - Instant::now());
-        let out = prober.probe()? != 200;
+        let out = prober.probe() != 200;
         if last.replace(out) != Some(out) {
             // The receiver is gone after the last flip.
             let _ = changes.send((Instant::now(), out));
         }
     }
-    Ok(())
 }
 
 /// Follows the node on its own thread until the receiver is dropped.
-fn watch(cluster: &Cluster) -> Result<Receiver<Seen>, Failure> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig())?;
+fn watch(cluster: &Scenario) -> Receiver<Seen> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig()).unwrap();
     let client = runtime.block_on(async {
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok::<_, Failure>(Client::try_from(config)?)
-    })?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Client::try_from(config.unwrap()).unwrap()
+    });
     let (sender, seen) = channel();
     thread::spawn(move || runtime.block_on(follow(Api::all(client), &sender)));
-    Ok(seen)
+    seen
 }
 
 async fn follow(nodes: Api<Node>, sender: &Sender<Seen>) {

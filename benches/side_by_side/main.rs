@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
+    clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a benchmark may end where it breaks off, and its output is its purpose"
 )]
@@ -12,16 +13,15 @@ mod peer;
 mod results;
 
 use clap::Parser;
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Scenario;
 use results::Results;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Measures nodegate beside nginx, and prints a table and a line for each budget.
 ///
-/// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a
-/// failure: on a shared machine a single run may miss one by noise.
+/// Fails if something could not be measured. A budget that is missed is a line of the output and not a failure: on a
+/// shared machine a single run may miss one by noise.
 #[derive(Debug, Parser)]
 struct Args {
     /// Takes a minute instead of ten; good for a look, not for a verdict.
@@ -36,9 +36,6 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
 }
-
-/// The reason why a measurement failed, as text for people only.
-type Failure = Box<dyn std::error::Error>;
 
 /// The size of a Node with many images. A kubelet lists 50 of them.
 const NODE_BYTES: usize = 20_000;
@@ -68,22 +65,10 @@ impl Plan {
     }
 }
 
-fn main() -> ExitCode {
-    match compare(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("side-by-side: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Measures everything, and prints the results.
-fn compare(args: &Args) -> Result<(), Failure> {
-    let nodegate =
-        args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
+fn main() {
+    let args = Args::parse();
+    let nodegate = args.nodegate.canonicalize().expect("--nodegate is a program");
     peer::pin();
-    let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
-    println!("{}", Results::measure(&cluster, &nodegate, &Plan::of(args))?);
-    Ok(())
+    let cluster = Scenario::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
+    println!("{}", Results::measure(&cluster, &nodegate, &Plan::of(&args)));
 }

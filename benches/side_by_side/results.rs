@@ -1,10 +1,10 @@
 //! The measurements of a run, their table, and the promised budgets.
 
+use crate::Plan;
 use crate::flips::{self, Flips};
 use crate::load::{End, Load};
 use crate::peer::Peer;
-use crate::{Failure, Plan};
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Scenario;
 use nodegate_testbed::process::{self, MemoryUsage};
 use std::fmt;
 use std::path::Path;
@@ -42,37 +42,39 @@ impl Results {
     /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
     /// another of its kind for its whole life, depending on the place of its memory. The server that begins
     /// alternates, too.
-    pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: &Plan) -> Result<Self, Failure> {
+    pub(crate) fn measure(cluster: &Scenario, nodegate: &Path, plan: &Plan) -> Self {
         let mut cells: [[Cell; 2]; Load::ALL.len()] = Default::default();
         for round in 0..plan.rounds {
-            let peers = [Peer::nodegate(cluster, nodegate)?, Peer::nginx(cluster)?];
+            let peers = [Peer::nodegate(cluster, nodegate), Peer::nginx(cluster)];
             for (load, cells) in Load::ALL.into_iter().zip(&mut cells) {
                 let mut pairs: Vec<_> = cells.iter_mut().zip(&peers).collect();
                 pairs.rotate_left(usize::from(round % 2 == 1));
                 for (cell, peer) in pairs {
-                    cell.measure(load, peer, plan)?;
+                    cell.measure(load, peer, plan);
                 }
             }
             eprintln!("round {} of {} done", round + 1, plan.rounds);
         }
-        let agent = Peer::nodegate(cluster, nodegate)?;
+        let agent = Peer::nodegate(cluster, nodegate);
         thread::sleep(plan.settle);
-        let (before, began) = (process::sleeps(agent.pid()), Instant::now());
+        let (before, began) = (process::sleeps(agent.pid), Instant::now());
         thread::sleep(plan.idle);
-        let woken = process::sleeps(agent.pid()) - before;
+        let woken = process::sleeps(agent.pid) - before;
         let wakeups_per_second = float(woken) / began.elapsed().as_secs_f64();
-        let idle = process::memory(agent.pid());
+        let idle = process::memory(agent.pid);
         let half = || {
-            for kept in [false, true].repeat(usize::try_from(TURNS)?) {
-                let load = Load { kept, clients: 64 };
-                load.run(agent.address, End::Requests(plan.probes / 4 / TURNS))?;
+            for _ in 0..TURNS {
+                for kept in [false, true] {
+                    let load = Load { kept, clients: 64 };
+                    load.run(agent.address, End::Requests(plan.probes / 4 / TURNS));
+                }
             }
-            Ok::<_, Failure>(process::memory(agent.pid()))
+            process::memory(agent.pid)
         };
-        let (warm, after) = (half()?, half()?);
-        let flips = flips::measure(cluster, &agent, plan.flips)?;
-        let binary_megabytes = float(nodegate.metadata()?.len()) / 1e6;
-        Ok(Self { cells, flips, wakeups_per_second, idle, warm, after, binary_megabytes })
+        let (warm, after) = (half(), half());
+        let flips = flips::measure(cluster, &agent, plan.flips);
+        let binary_megabytes = float(nodegate.metadata().unwrap().len()) / 1e6;
+        Self { cells, flips, wakeups_per_second, idle, warm, after, binary_megabytes }
     }
 
     /// Compares all budgets with this run, each in a line.
@@ -90,10 +92,10 @@ impl Results {
         let later = quantile(&self.flips.answer, 0.99) - quantile(&self.flips.watch, 0.99);
         at_most(1.0, "ms", "flip, p99, later than a raw watch of the same node".to_owned(), later);
         for (when, memory) in [("idle", self.idle), ("after all probes", self.after)] {
-            at_most(14.0, "MiB", format!("resident memory, {when}"), memory.resident_mib());
-            at_most(3.0, "MiB", format!("anonymous memory, {when}"), memory.anonymous_mib());
+            at_most(14.0, "MiB", format!("resident memory, {when}"), mib(memory.resident));
+            at_most(3.0, "MiB", format!("anonymous memory, {when}"), mib(memory.anonymous));
         }
-        let growth = self.after.anonymous_mib() - self.warm.anonymous_mib();
+        let growth = mib(self.after.anonymous) - mib(self.warm.anonymous);
         at_most(0.1, "MiB", "growth in the second half of the probes".to_owned(), growth);
         at_most(2.0, "/s", "wake-ups when idle".to_owned(), self.wakeups_per_second);
         at_most(10.0, "MB", "binary".to_owned(), self.binary_megabytes);
@@ -102,14 +104,13 @@ impl Results {
 }
 
 impl Cell {
-    fn measure(&mut self, load: Load, peer: &Peer, plan: &Plan) -> Result<(), Failure> {
-        load.run(peer.address, End::Requests(u64::from(load.clients) * 4))?;
-        let before = process::cpu(peer.pid());
-        let latencies = load.run(peer.address, End::After(plan.each))?;
-        let used = process::cpu(peer.pid()).saturating_sub(before);
+    fn measure(&mut self, load: Load, peer: &Peer, plan: &Plan) {
+        load.run(peer.address, End::Requests(u64::from(load.clients) * 4));
+        let before = process::cpu(peer.pid);
+        let latencies = load.run(peer.address, End::After(plan.each));
+        let used = process::cpu(peer.pid).saturating_sub(before);
         self.cpu.push(used.as_secs_f64() * 1e6 / float(latencies.len() as u64));
         self.latencies.extend(latencies);
-        Ok(())
     }
 
     /// Returns the median of the rounds' ratios of CPU time. A disturbance of a round affects both servers.
@@ -147,6 +148,10 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let rank = (share * float(sorted.len() as u64)).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+fn mib(kib: u64) -> f64 {
+    float(kib) / 1024.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

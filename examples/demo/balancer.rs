@@ -1,25 +1,20 @@
 //! Two real `HAProxy` processes in front of the nodes, with the documented configuration except for the addresses,
 //! and their clients.
 
-use crate::node::{DemoNode, Network, Processes};
+use crate::node::{DemoNode, Network, Programs};
 use crate::pods::LARGE;
 use crate::screen::Screen;
-use nodegate_testbed::{http, programs};
-use std::io;
+use nodegate_testbed::{http, programs, until};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::process::Command;
-use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
 /// The first words of its last part: the pools of last resort. One of the demo's three nodes is often out.
 const LAST_RESORT: &str = "# When no node is Ready";
-/// The time limit for a start, which takes a few milliseconds.
-const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns true if HAProxy is installed.
 pub(crate) fn is_installed() -> bool {
@@ -42,23 +37,18 @@ fn configuration(name: &str, address: SocketAddr, nodes: &[DemoNode], socket: &P
 }
 
 /// Starts both processes, waits until they answer, and starts their clients. Returns the clients' counters.
-pub(crate) async fn start(network: Network, dir: &Path, processes: &mut Processes) -> io::Result<Tally> {
+pub(crate) fn start(network: Network, dir: &Path, started: &mut Programs) -> Tally {
     for (name, address) in ["lb-1", "lb-2"].into_iter().zip(network.balancers()) {
         let (file, socket) = (dir.join(format!("{name}.cfg")), dir.join(format!("{name}.sock")));
-        std::fs::write(&file, configuration(name, address, &network.nodes(), &socket))?;
-        let mut command = Command::from(programs::system("haproxy"));
-        let log = dir.join(format!("{name}.log"));
-        processes.start(format!("HAProxy {name}"), command.args(["-db", "-f"]).arg(file), &log).map_err(
-            |error| io::Error::other(format!("haproxy: {error}: `hack/install haproxy` installs it")),
-        )?;
-        let answers = async {
-            while UnixStream::connect(&socket).is_err() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(START_PATIENCE, answers).await.map_err(|_| io::Error::other("HAProxy does not start"))?;
+        std::fs::write(&file, configuration(name, address, &network.nodes(), &socket)).unwrap();
+        started.start(
+            format!("HAProxy {name}"),
+            programs::system("haproxy").args(["-db", "-f"]).arg(file),
+            dir,
+        );
+        until("HAProxy to start", || UnixStream::connect(&socket).ok());
     }
-    Ok(Tally::start(&network.balancers()))
+    Tally::start(&network.balancers())
 }
 
 /// Shows the results. Returns true if no request was lost.

@@ -1,13 +1,12 @@
 //! The introduction at the start of the demo.
 
-use crate::cluster::Cluster;
 use crate::node::Network;
 use crate::screen::Screen;
 use crate::{balancer, probe, tour};
-use nodegate_testbed::programs;
+use nodegate_testbed::{Scenario, programs};
 
 /// Explains the running programs, the commands to type, and the meaning of the lines below.
-pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: bool, with_haproxy: bool) {
+pub(crate) fn show(screen: &Screen, cluster: &Scenario, network: Network, tour: bool, with_haproxy: bool) {
     let title = "nodegate demo: a simulated Kubernetes API, three nodes with real agents, pods that serve";
     screen.line(screen.bold(title));
     screen.line(format!("\n  API server  {}", cluster.sim.url()));
@@ -41,11 +40,11 @@ pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: b
     screen.header();
 }
 
-fn commands(screen: &Screen, cluster: &Cluster, network: Network) {
+fn commands(screen: &Screen, cluster: &Scenario, network: Network) {
     let [node, ..] = network.nodes();
     let plugins = programs::agent().with_file_name("");
     screen.line("Type in a second terminal:\n");
-    screen.line(screen.bold(format!("  export KUBECONFIG={}", cluster.kubeconfig().display())));
+    screen.line(screen.bold(format!("  export KUBECONFIG={}", cluster.admin().kubeconfig().display())));
     screen.line(screen.bold(format!("  export PATH={}:$PATH\n", plugins.display())));
     let (curl, open) =
         (format!("curl -i http://{}/health", node.agent), format!("xdg-open http://{}/", node.agent));

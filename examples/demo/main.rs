@@ -5,7 +5,6 @@
 // results.
 
 mod balancer;
-mod cluster;
 mod drain;
 mod guide;
 mod node;
@@ -14,17 +13,16 @@ mod probe;
 mod screen;
 mod tour;
 
-use crate::cluster::Cluster;
-use crate::node::{Network, Processes};
+use crate::node::{Network, Programs};
 use crate::pods::Pods;
 use crate::probe::ObservedAgent;
 use crate::screen::Screen;
 use crate::tour::Tour;
 use clap::Parser;
-use std::error::Error;
-use std::process::ExitCode;
+use nodegate_testbed::programs::must_run;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
+use std::process::{Command, ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 
 /// The exit code of a program that SIGINT ended: an unfinished tour has shown nothing.
 const INTERRUPTED: u8 = 130;
@@ -71,62 +69,59 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    start(&Args::parse()).unwrap_or_else(|error| {
-        eprintln!("demo: {error}");
-        ExitCode::FAILURE
-    })
+    let args = Args::parse();
+    // What can't be done is a line for people; unwinding ends what has been started.
+    set_hook(Box::new(|panic| {
+        eprintln!("demo: {}", panic.payload_as_str().unwrap_or("a defect of the demo"))
+    }));
+    catch_unwind(AssertUnwindSafe(|| start(&args))).unwrap_or(ExitCode::FAILURE)
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let [mut interrupt, mut terminate, mut hangup] =
-        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+fn start(args: &Args) -> ExitCode {
     if args.tour {
-        tour::kubectl(None, "version --client").await?;
+        must_run(Command::new("kubectl").args(["version", "--client"]));
     }
     let network = Network::parse(&args.network, args.ingress_port);
-    let network = network.ok_or("--network takes three numbers, the first of them 127")?;
-    network.check_free()?;
+    let network = network.expect("--network takes three numbers, the first of them 127");
+    network.must_be_free();
     let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed());
-    let (screen, mut processes, mut tasks) = (Screen::new(), Processes::default(), JoinSet::new());
-    let cluster = Cluster::start(&network.nodes(), args.tour).await?;
-    let pods = Pods::new(screen.clone());
+    let (screen, cluster) = (Screen::new(), network.cluster(args.tour));
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals = cluster.wait(async { kinds.map(|kind| signal(kind).unwrap()) });
+    let [mut interrupt, mut terminate, mut hangup] = signals;
+    let (pods, mut programs) = (Pods::new(screen.clone()), Programs::default());
     guide::show(&screen, &cluster, network, args.tour, with_haproxy);
-    // Not among the tasks: they serve until the requests are counted.
-    tokio::spawn(pods.clone().keep(cluster.sim.clone()));
+    // They serve until the requests are counted.
+    cluster.spawn(pods.clone().keep(cluster.sim.clone()));
     network.nodes().into_iter().for_each(|node| pods.ingress(node));
-    network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
+    network.start_agents(&cluster, if args.tour { tour::AGENT_ARGS } else { &[] }, &mut programs);
     let agents = network.nodes().map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
-    let tally = if with_haproxy {
-        Some(balancer::start(network, cluster.dir(), &mut processes).await?)
-    } else {
-        None
-    };
+    let tally = with_haproxy.then(|| balancer::start(network, cluster.dir.path(), &mut programs));
     for agent in &agents {
-        tasks.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
+        cluster.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
     }
-    let (tally, agents) = (tally.as_ref(), &agents);
-    let tour = Tour { cluster: &cluster, agents, pods: &pods, tally, screen: &screen, steps: Vec::new() };
+    let (cluster, tally, agents) = (&cluster, tally.as_ref(), &agents);
+    let tour = Tour { cluster, agents, pods: &pods, tally, screen: &screen, steps: Vec::new() };
     // A signal, a program that died, or the end of the tour.
-    let ended = tokio::select! {
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
-        _ = hangup.recv() => None,
-        death = processes.death() => Some(Err(death)),
-        passed = tour.play(), if args.tour => Some(Ok(passed)),
-    };
-    tasks.shutdown().await;
+    let ended = cluster.wait(async {
+        tokio::select! {
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+            _ = hangup.recv() => None,
+            death = programs.death() => Some(Err(death)),
+            passed = tour.play(), if args.tour => Some(Ok(passed)),
+        }
+    });
     screen.end();
     if let Some(Err(death)) = &ended {
         screen.line(screen.bold(death));
     }
     let none_lost = tally.is_none_or(|tally| balancer::sum_up(tally, &screen));
     screen.line("stopping the agents and the API server");
-    processes.stop().await;
-    Ok(match ended {
+    match ended {
         Some(Ok(true)) if none_lost => ExitCode::SUCCESS,
         None if !args.tour => ExitCode::SUCCESS,
         None => ExitCode::from(INTERRUPTED),
         Some(_) => ExitCode::FAILURE,
-    })
+    }
 }

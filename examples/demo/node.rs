@@ -1,19 +1,19 @@
-//! The nodes of the demo, the addresses of the programs on them, and these programs as child processes.
+//! The nodes of the demo, the addresses of the programs on them, the simulated cluster, and the running programs.
 
-use nodegate_testbed::programs;
-use rustix::process::{Pid, Signal, kill_process};
-use std::future::pending;
-use std::io;
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::Scenario;
+use nodegate_testbed::process::Program;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
-use tokio::process::Command;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 /// The names of the nodes with the last numbers of their addresses.
 const NODES: [(&str, u8); 3] = [("worker-1", 11), ("worker-2", 12), ("worker-3", 13)];
+/// The interval of Lease renewals in the tour: a third of the default, like the tour's stale-after.
+const TOUR_LEASE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A part of 127.0.0.0/8. Each address is this machine, and no other machine can reach it.
 #[derive(Clone, Copy, Debug)]
@@ -61,85 +61,73 @@ impl Network {
         [8, 9].map(|last| self.address(last, 8080))
     }
 
-    /// Returns an error if another program is at an address of the demo. An agent can't detect that: it shares its port,
-    /// so that a new agent can take over from an old one without a gap.
-    pub(crate) fn check_free(self) -> Result<(), String> {
+    /// Ends the demo if another program is at one of its addresses. An agent can't detect that: it shares its port, so that
+    /// a new agent can take over from an old one without a gap.
+    pub(crate) fn must_be_free(self) {
         for node in self.nodes() {
             for address in [node.agent, node.agent_check, node.ingress] {
-                TcpListener::bind(address).map_err(|reason| {
-                    let name = node.name;
-                    format!(
-                        "{address} of {name} is not free ({reason}): is another demo or nodegate running?"
-                    )
-                })?;
+                let name = node.name;
+                let bound = TcpListener::bind(address);
+                bound.unwrap_or_else(|reason| {
+                    panic!("{address} of {name} is not free ({reason}): is another demo or nodegate running?")
+                });
             }
         }
-        Ok(())
+    }
+
+    /// Starts the simulated cluster.
+    pub(crate) fn cluster(self, tour: bool) -> Scenario {
+        let builder = Sim::builder().tls(true).nodes(self.nodes().map(|node| node.name)).kubelets(true);
+        let cluster = Scenario::of(if tour { builder.lease_interval(TOUR_LEASE_INTERVAL) } else { builder });
+        for node in self.nodes() {
+            cluster.sim.set_addresses(node.name, &[node.agent.ip()]);
+        }
+        cluster
     }
 
     /// Starts the real agent of each node. The balancers are named as probers, because the demo itself probes, too.
-    pub(crate) fn start_agents(self, dir: &Path, args: &[&str], processes: &mut Processes) -> io::Result<()> {
+    pub(crate) fn start_agents(self, cluster: &Scenario, args: &[&str], programs: &mut Programs) {
         let balancers = self.balancers().map(|address| address.ip().to_string()).join(",");
         for node in self.nodes() {
-            let mut command = Command::new(programs::agent());
+            let mut command = Command::new(nodegate_testbed::programs::agent());
             command.arg(format!("--balancers={balancers}")).args(args);
             command.arg(format!("--traffic-port={}", node.ingress.port()));
             // No variable of the caller may configure the agent, above all no other cluster's credentials.
-            command.env_clear().env("NODE_NAME", node.name).env("KUBECONFIG", dir.join("agent.kubeconfig"));
+            command.env_clear().env("NODE_NAME", node.name).env("KUBECONFIG", cluster.kubeconfig());
             command.env("LISTEN_PORT", node.agent.port().to_string());
             command.env("NODEGATE_AGENT_CHECK_PORT", node.agent_check.port().to_string());
             command.env("NODEGATE_LISTEN_ADDRESS", node.agent.ip().to_string());
-            let log = dir.join(format!("{}.log", node.name));
-            processes.start(format!("the agent of {}", node.name), &mut command, &log)?;
+            programs.start(format!("the agent of {}", node.name), &mut command, cluster.dir.path());
         }
-        Ok(())
     }
 }
 
 /// The number of log lines that the demo shows if a program dies.
 const LOG_LINES: usize = 10;
-/// The time limit for a program's end. An agent gives requests in flight 5 s; one that takes longer hangs.
-const STOP_PATIENCE: Duration = Duration::from_secs(7);
 
-/// The running programs. Drop kills them.
+/// The running programs: the name of each, and its log. Drop ends them.
 #[derive(Default)]
-pub(crate) struct Processes {
-    pids: Vec<Pid>,
-    /// Each of them ends with its program, and returns the program's last words.
-    ends: JoinSet<String>,
-}
+pub(crate) struct Programs(Vec<(String, Program, PathBuf)>);
 
-impl Processes {
-    pub(crate) fn start(&mut self, name: String, command: &mut Command, log: &Path) -> io::Result<()> {
+impl Programs {
+    pub(crate) fn start(&mut self, name: String, command: &mut Command, dir: &Path) {
+        let log = dir.join(format!("{name}.log"));
         // The terminal's Ctrl-C is for the demo, which then ends the programs in order.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
-        let mut child = command.stderr(std::fs::File::create(log)?).spawn()?;
-        self.pids.extend(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)));
-        let log = log.to_owned();
-        self.ends.spawn(async move {
-            let status =
-                child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
-            let log = std::fs::read_to_string(log).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
-            format!("{name} died: {status}; the end of its log:\n  {last}")
-        });
-        Ok(())
+        self.0.push((name, Program::start_into(command.process_group(0), &log), log));
     }
 
     /// Waits for a program that ends by itself. Returns its last words.
     pub(crate) async fn death(&mut self) -> String {
-        match self.ends.join_next().await {
-            Some(Ok(last_words)) => last_words,
-            _ => pending().await,
+        loop {
+            for (name, program, log) in &mut self.0 {
+                if let Some(status) = program.ended() {
+                    let log = std::fs::read_to_string(log).unwrap_or_default();
+                    let lines: Vec<&str> = log.lines().collect();
+                    let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
+                    return format!("{name} died: {status}; the end of its log:\n  {last}");
+                }
+            }
+            sleep(Duration::from_millis(100)).await;
         }
-    }
-
-    /// Ends all programs and waits until they are gone.
-    pub(crate) async fn stop(self) {
-        for pid in self.pids {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let _ = timeout(STOP_PATIENCE, self.ends.join_all()).await;
     }
 }

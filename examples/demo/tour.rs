@@ -1,12 +1,11 @@
 //! The scripted tour of some minutes: actions, expectations, observations.
 
 use crate::balancer::Tally;
-use crate::cluster::Cluster;
 use crate::pods::Pods;
 use crate::probe::{Answer, ObservedAgent};
 use crate::screen::{Screen, millis};
 use nodegate_readiness::Verdict;
-use nodegate_testbed::programs;
+use nodegate_testbed::{Scenario, programs};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -37,7 +36,7 @@ const STALE: Wanted = |answer| answer.stale && answer.verdict == Some(Verdict::R
 type Expectation<'a> = (&'a str, Duration, &'a [ObservedAgent], Wanted);
 
 pub(crate) struct Tour<'a> {
-    pub(crate) cluster: &'a Cluster,
+    pub(crate) cluster: &'a Scenario,
     pub(crate) agents: &'a [ObservedAgent],
     pub(crate) pods: &'a Pods,
     /// The counters of the requests, if there are balancers.
@@ -201,7 +200,7 @@ impl Tour<'_> {
     }
 
     async fn kubectl(&mut self, args: &str, expected: &[Expectation<'_>]) {
-        self.act(&format!("kubectl {args}"), expected, kubectl(Some(self.cluster), args)).await;
+        self.act(&format!("kubectl {args}"), expected, kubectl(self.cluster, args)).await;
     }
 
     /// Announces an action and what it must lead to, acts, and looks. A failed action fails the step.
@@ -247,19 +246,15 @@ async fn sees((what, bound, agents, wanted): Expectation<'_>, since: Instant) ->
 }
 
 /// Runs the real kubectl, with the plugin beside it. Returns its error.
-pub(crate) async fn kubectl(cluster: Option<&Cluster>, args: &str) -> Result<(), String> {
+async fn kubectl(cluster: &Scenario, args: &str) -> Result<(), String> {
     let mut command = Command::new("kubectl");
     let (path, plugins) = (std::env::var("PATH").unwrap_or_default(), programs::agent().with_file_name(""));
     command.args(args.split(' ')).env("PATH", format!("{}:{path}", plugins.display()));
-    if let Some(cluster) = cluster {
-        // kubectl caches discovery by the server's address, and another cluster may have the same address later.
-        let cache = cluster.dir().join("kubectl-cache");
-        command.env("KUBECONFIG", cluster.kubeconfig()).env("KUBECACHEDIR", cache);
-    }
+    // kubectl caches discovery by the server's address, and another cluster may have the same address later.
+    let cache = cluster.dir.path().join("kubectl-cache");
+    command.env("KUBECONFIG", cluster.admin().kubeconfig()).env("KUBECACHEDIR", cache);
     let output = timeout(TIMEOUT, command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
     let output = output.map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?;
-    let output = output.map_err(|error| {
-        format!("kubectl: {error}; https://kubernetes.io/docs/tasks/tools/ says how to install it")
-    })?;
+    let output = output.map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

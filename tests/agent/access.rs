@@ -6,7 +6,7 @@ use nodegate_testbed::http::{ask, connect};
 use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs;
-use nodegate_testbed::{Agent, Cluster, NODE, until};
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -106,7 +106,7 @@ fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
 /// Shows that RBAC rules may name the Node, as docs/security.md says for clusters with few, fixed nodes.
 #[test]
 fn rbac_rules_that_name_the_node_are_enough() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let verbs = |verbs, group, resource| Rule::allow(verbs, group, &[resource]).named(NODE);
     let rules = vec![
         verbs(&["get", "list", "watch"], "", "nodes"),

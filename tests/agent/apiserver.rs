@@ -1,7 +1,7 @@
 //! The check `apiserver`, by the real agent against the TLS server of a simulated control plane.
 
-use nodegate_kube_sim::{Distribution, Effect, Fault, FaultScope, RequestKind};
-use nodegate_testbed::{Agent, Cluster, until};
+use nodegate_kube_sim::{Effect, Fault, FaultScope, RequestKind};
+use nodegate_testbed::{Agent, Scenario, until};
 use std::fs;
 
 const CHECK: &str = "apiserver";
@@ -11,7 +11,7 @@ const NO_AUTHORITY: &str = "NoCredentials: the credentials name no certificate a
 /// Runs often, and with patience for a busy machine.
 const FAST: &str = "--check-settings=apiserver:interval=200ms,timeout=20s";
 
-fn agent(cluster: &Cluster, args: &[&str]) -> Agent {
+fn agent(cluster: &Scenario, args: &[&str]) -> Agent {
     let url = format!("--check-settings=apiserver:url={}", cluster.sim.url());
     cluster.agent(&[&[&*url, FAST], args].concat())
 }
@@ -22,7 +22,7 @@ fn refused(user: &'static str, code: u16) -> Fault {
 }
 
 /// Returns how often this user has asked for this path, with this answer.
-fn asked(cluster: &Cluster, path: &str, user: &str, code: u16) -> u64 {
+fn asked(cluster: &Scenario, path: &str, user: &str, code: u16) -> u64 {
     let is_it = |kind: &RequestKind| {
         kind.resource.trim_matches('/') == path && kind.user == user && kind.code == code
     };
@@ -30,13 +30,13 @@ fn asked(cluster: &Cluster, path: &str, user: &str, code: u16) -> u64 {
     requests.filter(|(kind, _)| is_it(kind)).map(|(_, count)| count).sum()
 }
 
-fn asked_by(cluster: &Cluster, user: &str, code: u16) -> u64 {
+fn asked_by(cluster: &Scenario, user: &str, code: u16) -> u64 {
     asked(cluster, "readyz", user, code)
 }
 
 #[test]
 fn the_parts_of_the_api_server_that_fail_are_named() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = agent(&cluster, &[]);
     let server = &cluster.sim.servers()[0];
     agent.wait_passes(CHECK);
@@ -56,9 +56,10 @@ fn the_parts_of_the_api_server_that_fail_are_named() {
 /// As OpenShift's API servers do. Only their `/livez` tells that etcd is lost.
 #[test]
 fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {
-    let cluster = Cluster::with(|builder| builder.distribution(Distribution::OpenShift));
-    let agent = agent(&cluster, &[]);
+    let cluster = Scenario::start();
     let server = &cluster.sim.servers()[0];
+    server.take_etcd_out_of_readyz();
+    let agent = agent(&cluster, &[]);
     agent.wait_passes(CHECK);
     assert!(asked(&cluster, "livez", ANONYMOUS, 200) > 0);
     server.fail_readyz(&["etcd"]);
@@ -74,7 +75,7 @@ fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {
 
 #[test]
 fn the_agents_token_is_shown_where_anonymous_requests_are_refused() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     for code in [401, 403] {
         cluster.sim.faults().clear();
         cluster.sim.faults().add(refused(ANONYMOUS, code));
@@ -97,7 +98,7 @@ fn the_agents_token_is_shown_where_anonymous_requests_are_refused() {
 
 #[test]
 fn a_certificate_of_another_ca_or_for_another_name_is_not_believed() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = agent(&cluster, &[]);
     agent.wait_passes(CHECK);
     cluster.sim.certify_only(&["127.0.0.1", "other.example"]).unwrap();
@@ -114,7 +115,7 @@ fn a_certificate_of_another_ca_or_for_another_name_is_not_believed() {
 /// A server must not get the agent's token by answering on this port.
 #[test]
 fn the_check_needs_a_certificate_authority() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let empty = cluster.kubeconfig().with_file_name("empty-ca.crt");
     fs::write(&empty, "").unwrap();
     let text = fs::read_to_string(cluster.kubeconfig()).unwrap();
@@ -134,7 +135,7 @@ fn the_check_needs_a_certificate_authority() {
 
 #[test]
 fn each_way_of_not_answering_has_its_own_reason() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.agent(&[
         &format!("--check-settings=apiserver:url={}", cluster.sim.url()),
         "--check-settings=apiserver:interval=200ms,timeout=2s",
@@ -151,6 +152,6 @@ fn each_way_of_not_answering_has_its_own_reason() {
     agent.wait_passes(CHECK);
     cluster.sim.faults().add(refused(ANONYMOUS, 500));
     agent.wait_fails(CHECK, "HTTP 500");
-    cluster.wait(cluster.sim.servers()[0].kill());
+    cluster.kill_api();
     agent.wait_fails(CHECK, "ConnectionRefused");
 }

@@ -1,6 +1,6 @@
 //! The credentials that the agent accepts, and the log lines for those that it refuses.
 
-use nodegate_testbed::Cluster;
+use nodegate_testbed::Scenario;
 use nodegate_testbed::waiting::until;
 
 const STALE_AFTER: &str = "--stale-after=4s";
@@ -8,7 +8,7 @@ const STALE_AFTER: &str = "--stale-after=4s";
 /// Shows where the operator reads why the agent has no proof. Each refusal has its words beside the code.
 #[test]
 fn a_refused_certificate_is_named_in_log_warning_status_and_page() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[STALE_AFTER]);
     cluster.sim.rotate_certificate(true, true).unwrap();
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());

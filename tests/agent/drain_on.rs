@@ -1,12 +1,12 @@
 //! `--drain-on` in the real agent: what it keeps and shows of annotations, labels and taints.
 
-use nodegate_testbed::{Cluster, NODE, until};
+use nodegate_testbed::{NODE, Scenario, until};
 use serde_json::json;
 
 /// A Node has up to 256 KiB of annotations, and a client that may read the status need not read them.
 #[test]
 fn values_that_no_signal_names_are_not_kept() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&["--drain-on=annotation:reboot=now,annotation:out,unschedulable"]);
     let annotations = json!({"secret": "x".repeat(200_000), "reboot": "y".repeat(10_000), "out": "secret"});
     cluster.sim.edit_node(NODE, "test", |node| node["metadata"]["annotations"] = annotations);

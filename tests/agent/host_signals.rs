@@ -1,7 +1,7 @@
 //! `--host-signals`: the agent learns from its host that the host goes down.
 
 use nodegate_testbed::http::ProbeReply;
-use nodegate_testbed::{Agent, Cluster, until};
+use nodegate_testbed::{Agent, Scenario, until};
 use std::fs;
 
 /// Also those of an agent that starts while the host is going down, with no API server in reach.
@@ -9,7 +9,7 @@ use std::fs;
 fn a_host_that_goes_down_takes_its_node_out_without_an_api_server() {
     let directory = tempfile::tempdir().unwrap();
     let [shutdown, lock] = ["shutdown", "lock"].map(|name| directory.path().join(name));
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let setting = format!("--host-signals={}", directory.path().display());
     let args = [&*setting, "--stale-after=2s"];
     let agent = cluster.ready_agent(&args);
@@ -22,7 +22,7 @@ fn a_host_that_goes_down_takes_its_node_out_without_an_api_server() {
     let page = agent.get("/").body;
     assert!(page.contains("waits for load balancers, at most 45 s"), "{page}");
 
-    cluster.wait(cluster.sim.kill());
+    cluster.kill_api();
     agent.wait_for("stale", ProbeReply::is_stale);
     fs::write(&shutdown, "").unwrap();
     let drains = |agent: &Agent| {

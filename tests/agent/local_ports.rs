@@ -4,30 +4,19 @@
 
 use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::{Agent, Cluster, NODE, until};
-use serde_json::json;
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 
-/// A node with an address of each family, whose kubelet reports it as Ready.
-struct Scenario {
-    net: NodeNetwork,
-    cluster: Cluster,
+/// Starts a node with an address of each family, whose kubelet reports it as Ready.
+fn start() -> (NodeNetwork, Scenario) {
+    let (net, cluster) = (NodeNetwork::start(), Scenario::start());
+    cluster.sim.set_addresses(NODE, &["10.77.0.2", "fd77::2"]);
+    (net, cluster)
 }
 
-impl Scenario {
-    fn start() -> Self {
-        let net = NodeNetwork::start();
-        let cluster = Cluster::start();
-        let addresses =
-            ["10.77.0.2", "fd77::2"].map(|address| json!({"type": "InternalIP", "address": address}));
-        cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = json!(addresses));
-        Self { net, cluster }
-    }
-
-    fn agent(&self, args: &[&str]) -> Agent {
-        let agent = self.net.agent_of(&self.cluster, "gateways=off,nameservers=off", args);
-        agent.wait_ready();
-        agent
-    }
+fn agent((net, cluster): &(NodeNetwork, Scenario), args: &[&str]) -> Agent {
+    let agent = net.agent_of(cluster, "gateways=off,nameservers=off", args);
+    agent.wait_ready();
+    agent
 }
 
 /// Starts a component on a port of this namespace.
@@ -45,9 +34,8 @@ const ANSWERS: [(&str, &str, &str); 4] = [
 
 #[test]
 fn a_component_is_found_on_each_address_of_the_node() {
-    let scenario = Scenario::start();
-    let agent = scenario
-        .agent(&["--check-settings=kubelet:interval=100ms", "--check-settings=kube_proxy:interval=100ms"]);
+    let node = start();
+    let agent = agent(&node, &[FAST, "--check-settings=kube_proxy:interval=100ms"]);
     agent.wait_fails("kubelet", "ConnectionRefused");
     for (address, status, reason) in ANSWERS {
         let kubelet = listen(address, 10248, answer(status, ""));
@@ -63,7 +51,7 @@ fn a_component_is_found_on_each_address_of_the_node() {
         [("[::1]", 10248, "HTTP 503"), ("localhost", 10248, "HTTP 50"), ("127.0.0.1", 9, "ConnectionRefused")]
     {
         let set = format!("--check-settings=kubelet:url=http://{host}:{port}/healthz");
-        scenario.agent(&[&set]).wait_fails_with("kubelet", reason);
+        self::agent(&node, &[&set]).wait_fails_with("kubelet", reason);
     }
 }
 
@@ -71,8 +59,8 @@ const FAST: &str = "--check-settings=kubelet:interval=100ms";
 
 #[test]
 fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
-    let scenario = Scenario::start();
-    let agent = scenario.agent(&[FAST]);
+    let node = start();
+    let agent = agent(&node, &[FAST]);
     let metric = |value| {
         until("the metric", || (agent.metric("nodegate_kubelet_unreachable") == Some(value)).then_some(()));
     };
@@ -85,7 +73,7 @@ fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
     metric(0.0);
     agent.logs_once("no longer contradicts");
     // Nothing depends on it with another setting.
-    let strict = scenario.agent(&[FAST, "--on-unknown=not-ready"]);
+    let strict = self::agent(&node, &[FAST, "--on-unknown=not-ready"]);
     assert_eq!(strict.metric("nodegate_kubelet_unreachable"), Some(0.0));
 }
 
@@ -94,14 +82,14 @@ fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
 #[test]
 fn another_program_behind_the_agents_port_is_named_while_it_answers() {
     const TAKEN: &str = "another program answers at this node's own address and port";
-    let scenario = Scenario::start();
+    let node = start();
     let _application = listen("127.0.0.1", 8080, answer("200 OK", "hello"));
     let rule = |act: &str| {
         let matched = "OUTPUT -d 10.77.0.2 -p tcp --dport 25001 -j REDIRECT --to-ports 8080";
-        scenario.net.node(&format!("iptables -t nat {act} {matched}"));
+        node.0.node(&format!("iptables -t nat {act} {matched}"));
     };
     rule("-A");
-    let agent = scenario.agent(&["--listen-address=::", "--listen-port=25001"]);
+    let agent = agent(&node, &["--listen-address=::", "--listen-port=25001"]);
     until("the other program to be named", || (agent.logged(TAKEN) > 0).then_some(()));
     let status = || {
         agent.next_rendering();

@@ -8,8 +8,7 @@
 // all others are silent. A second network card, eth1, leads nowhere.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
-use nodegate_testbed::{Cluster, NODE};
-use serde_json::json;
+use nodegate_testbed::{NODE, Scenario};
 
 const CHECK: &str = "network";
 
@@ -179,9 +178,8 @@ fn routers_fail_when_their_link_or_route_goes() {
 fn a_route_of_a_family_that_the_node_does_not_have_is_ignored() {
     let net = NodeNetwork::start();
     net.node("ip -6 route replace default via fe80::66 dev eth0");
-    let cluster = Cluster::start();
-    let addresses = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
-    cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses);
+    let cluster = Scenario::start();
+    cluster.sim.set_addresses(NODE, &["10.77.0.2"]);
     let agent = net.agent_of(&cluster, "nameservers=off", &[]);
     agent.wait_ready();
     agent.wait_passes(CHECK);

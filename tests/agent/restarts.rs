@@ -3,14 +3,13 @@
 
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
-use nodegate_testbed::{Agent, Cluster, NODE, until};
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const TAKEN: &str = "taking over the last known facts of the node";
 const CANNOT: &str = "can't take over all that an earlier agent knew";
@@ -19,52 +18,30 @@ const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)
 const KEEP: &str = "--on-stale=keep-drain";
 const STALE_AFTER: &str = "--stale-after=2s";
 
-/// A cordoned node, and a port on which its agents follow each other.
-struct Scenario {
-    cluster: Cluster,
-    port: String,
-    dir: TempDir,
+/// Starts a cluster with a cordoned node, and returns the port of its agents.
+fn start() -> (Scenario, String) {
+    let cluster = Scenario::start();
+    assert!(cluster.sim.cordon(NODE));
+    (cluster, format!("--listen-port={}", ports::free()))
 }
 
-impl Scenario {
-    fn start() -> Self {
-        let (port, dir) = (format!("--listen-port={}", ports::free()), tempfile::tempdir().unwrap());
-        let scenario = Self { cluster: Cluster::start(), port, dir };
-        assert!(scenario.cluster.sim.cordon(NODE));
-        scenario
-    }
+/// Starts the next agent on this port, with its state in the cluster's directory.
+fn remembering(cluster: &Scenario, port: &str, args: &[&str]) -> Agent {
+    let state_dir = format!("--state-dir={}", cluster.dir.path().display());
+    cluster.agent(&[args, &[&state_dir, port]].concat())
+}
 
-    /// Starts the next agent and returns when it listens.
-    fn agent(&self, args: &[&str]) -> Agent {
-        self.cluster.agent(&[args, &[&self.port]].concat())
-    }
+fn state_file(cluster: &Scenario) -> PathBuf {
+    cluster.dir.path().join("last-known.json")
+}
 
-    /// Starts the next agent with the state directory.
-    fn remembering(&self, args: &[&str]) -> Agent {
-        let state_dir = format!("--state-dir={}", self.dir.path().display());
-        self.agent(&[args, &[&state_dir]].concat())
-    }
-
-    fn kill_api(&self) {
-        self.cluster.wait(self.cluster.sim.kill());
-    }
-
-    fn restart_api(&self) {
-        self.cluster.wait(self.cluster.sim.restart(false)).unwrap();
-    }
-
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("last-known.json")
-    }
-
-    /// Waits until the state file has the cordon, and returns it.
-    fn wait_written(&self) -> String {
-        until("the cordon in the file", || {
-            let text = fs::read_to_string(self.file()).ok()?;
-            let file: Value = serde_json::from_str(&text).unwrap();
-            (file["facts"]["unschedulable"] == true).then_some(text)
-        })
-    }
+/// Waits until the state file has the cordon, and returns it.
+fn wait_written(cluster: &Scenario) -> String {
+    until("the cordon in the file", || {
+        let text = fs::read_to_string(state_file(cluster)).ok()?;
+        let file: Value = serde_json::from_str(&text).unwrap();
+        (file["facts"]["unschedulable"] == true).then_some(text)
+    })
 }
 
 /// Kills an agent at once, as a crash does.
@@ -103,12 +80,12 @@ fn holds_the_drain(agent: &Agent, from: &str) -> u64 {
 
 #[test]
 fn an_agent_that_boots_while_the_api_server_is_away_for_8_s_waits_for_it() {
-    let scenario = Scenario::start();
-    scenario.kill_api();
+    let (cluster, port) = start();
+    cluster.kill_api();
     let agent = thread::scope(|scope| {
-        let agent = scope.spawn(|| scenario.agent(&[]));
+        let agent = scope.spawn(|| cluster.agent(&[&port]));
         thread::sleep(Duration::from_secs(8));
-        scenario.restart_api();
+        cluster.restart_api();
         agent.join().unwrap()
     });
     drains(&agent, false);
@@ -117,10 +94,10 @@ fn an_agent_that_boots_while_the_api_server_is_away_for_8_s_waits_for_it() {
 
 #[test]
 fn without_an_api_server_the_port_opens_after_stale_after() {
-    let scenario = Scenario::start();
-    scenario.kill_api();
+    let (cluster, port) = start();
+    cluster.kill_api();
     let started = Instant::now();
-    let agent = scenario.agent(&["--stale-after=3s"]);
+    let agent = cluster.agent(&["--stale-after=3s", &port]);
     assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     assert!(agent.health().is_stale());
     agent.logs_once("listening without it");
@@ -130,18 +107,18 @@ fn without_an_api_server_the_port_opens_after_stale_after() {
 /// server stay without an answer; only the older one of the predecessor works.
 #[test]
 fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
-    let scenario = Scenario::start();
-    let first = scenario.agent(&[]);
+    let (cluster, port) = start();
+    let first = cluster.agent(&[&port]);
     drains(&first, false);
-    scenario.cluster.sim.ignore_new();
+    cluster.sim.ignore_new();
     let second = thread::scope(|scope| {
-        let second = scope.spawn(|| scenario.agent(&[STALE_AFTER]));
+        let second = scope.spawn(|| cluster.agent(&[STALE_AFTER, &port]));
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(5) {
             drains(&first, false);
             assert!(!second.is_finished(), "it listens");
         }
-        scenario.cluster.sim.heal();
+        cluster.sim.heal();
         second.join().unwrap()
     });
     assert_eq!(second.logged("listening without it"), 0, "{}", second.log_text());
@@ -152,14 +129,14 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
 
 #[test]
 fn after_a_crash_during_an_outage_the_port_opens_after_a_second() {
-    let scenario = Scenario::start();
+    let (cluster, port) = start();
     let args = [KEEP, "--stale-after=20s"];
-    let first = scenario.remembering(&args);
-    scenario.wait_written();
-    scenario.kill_api();
+    let first = remembering(&cluster, &port, &args);
+    wait_written(&cluster);
+    cluster.kill_api();
     crash(first);
     let started = Instant::now();
-    let second = scenario.remembering(&args);
+    let second = remembering(&cluster, &port, &args);
     let waited = started.elapsed();
     assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(15), "{waited:?}");
     assert!(is_drained(&second.health()));
@@ -167,64 +144,68 @@ fn after_a_crash_during_an_outage_the_port_opens_after_a_second() {
 
 #[test]
 fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
-    let scenario = Scenario::start();
-    let first = scenario.agent(&[KEEP, STALE_AFTER]);
-    scenario.kill_api();
+    let (cluster, port) = start();
+    let first = cluster.agent(&[KEEP, STALE_AFTER, &port]);
+    cluster.kill_api();
     first.wait_for("stale", ProbeReply::is_stale);
-    let second = scenario.agent(&[KEEP, STALE_AFTER]);
+    let second = cluster.agent(&[KEEP, STALE_AFTER, &port]);
     let before = holds_the_drain(&second, "predecessor");
     first.terminate();
     // The facts keep their original date when a second successor takes them over.
-    let third = scenario.agent(&[KEEP, STALE_AFTER]);
+    let third = cluster.agent(&[KEEP, STALE_AFTER, &port]);
     let age = holds_the_drain(&third, "predecessor");
     assert!(age > before, "{age} {before}");
     second.terminate();
-    scenario.cluster.sim.uncordon(NODE);
-    scenario.restart_api();
+    cluster.sim.uncordon(NODE);
+    cluster.restart_api();
     third.wait_ready();
     assert_eq!(status(&third)["cache"]["taken_over"], false);
 }
 
 #[test]
 fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
-    let scenario = Scenario::start();
-    let mut agent = scenario.remembering(&[KEEP, STALE_AFTER]);
-    scenario.wait_written();
-    scenario.kill_api();
+    let (cluster, port) = start();
+    let mut agent = remembering(&cluster, &port, &[KEEP, STALE_AFTER]);
+    wait_written(&cluster);
+    cluster.kill_api();
     for _ in 0..2 {
         crash(agent);
         // In the second round the file has facts that the killed agent itself had taken over.
-        agent = scenario.remembering(&[KEEP, STALE_AFTER]);
+        agent = remembering(&cluster, &port, &[KEEP, STALE_AFTER]);
         holds_the_drain(&agent, "state-dir");
     }
-    let metadata = fs::metadata(scenario.file()).unwrap();
+    let metadata = fs::metadata(state_file(&cluster)).unwrap();
     assert!(metadata.len() < 4096 && metadata.permissions().mode() & 0o777 == 0o600, "{metadata:?}");
-    scenario.restart_api();
+    cluster.restart_api();
     agent.wait_for("fresh again", |reply| is_drained(reply) && !reply.is_stale());
 }
 
 #[test]
 fn an_invalid_state_file_is_only_a_warning() {
-    let scenario = Scenario::start();
-    let first = scenario.remembering(&[]);
-    let good = scenario.wait_written();
-    scenario.kill_api();
+    let (cluster, port) = start();
+    let first = remembering(&cluster, &port, &[]);
+    let good = wait_written(&cluster);
+    cluster.kill_api();
     crash(first);
     for (file, why) in [
         (good[..100].to_owned(), "it is not what an agent writes (line 1, column 100)"),
         ("[]".repeat(70_000), "longer than 131072 bytes"),
     ] {
-        fs::write(scenario.file(), &file).unwrap();
-        let agent = scenario.remembering(&[KEEP, STALE_AFTER]);
+        fs::write(state_file(&cluster), &file).unwrap();
+        let agent = remembering(&cluster, &port, &[KEEP, STALE_AFTER]);
         let reply = agent.health();
         assert_eq!((reply.status, reply.is_stale()), (200, true), "{why}: {reply:?}");
         agent.logs_once(CANNOT);
         agent.logs_once(why);
         let (ended, log) = agent.terminate();
         assert!(ended.success() && !log.contains('\u{1b}'), "{log}");
-        assert_eq!(fs::read_to_string(scenario.file()).unwrap(), file, "an agent without facts writes none");
+        assert_eq!(
+            fs::read_to_string(state_file(&cluster)).unwrap(),
+            file,
+            "an agent without facts writes none"
+        );
     }
-    fs::remove_file(scenario.file()).unwrap();
-    fs::create_dir(scenario.file()).unwrap();
-    scenario.remembering(&[STALE_AFTER]).logs_once("Is a directory");
+    fs::remove_file(state_file(&cluster)).unwrap();
+    fs::create_dir(state_file(&cluster)).unwrap();
+    remembering(&cluster, &port, &[STALE_AFTER]).logs_once("Is a directory");
 }

@@ -50,15 +50,6 @@ fn every_invalid_setting_is_named_with_its_value() {
     }
 }
 
-#[test]
-fn listen_port_and_agent_check_port_must_differ() {
-    refuses(
-        &[],
-        &[("LISTEN_PORT", "25002")],
-        &["--agent-check-port", "25002", "another port than --listen-port"],
-    );
-}
-
 /// Shows that the agent treats an empty variable as unset: a template renders one for a value that the
 /// operator did not give.
 #[test]

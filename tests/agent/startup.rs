@@ -3,7 +3,7 @@
 use nodegate_testbed::process::signal;
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::{Cluster, NODE, until};
+use nodegate_testbed::{NODE, Scenario, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Shows that the agent opens its port only with the results of all default checks, so that no flip follows.
 #[test]
 fn the_port_opens_with_the_first_result_of_each_check() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let Act::Say(text) = answer("200 OK", "") else { unreachable!() };
     let late = Stub::start(Act::SayLate(Duration::from_millis(700), text));
     let check = format!("--http-check=late={}", late.url("/"));
@@ -35,7 +35,7 @@ fn handles_sigterm(pid: u32) -> bool {
 
 #[test]
 fn a_signal_ends_an_agent_that_does_not_listen_yet() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     cluster.sim.ignore_new();
     let mut command = Command::new(programs::agent());
     command.args(["--stale-after=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
@@ -51,7 +51,7 @@ fn a_signal_ends_an_agent_that_does_not_listen_yet() {
 
 #[test]
 fn a_second_signal_ends_a_shutdown_at_once() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let hangs = Stub::start(Act::Hang);
     let check = format!("--http-check=hangs={}", hangs.url("/"));
     let patient = ["--check-settings=http:hangs:timeout=2m", "--shutdown-grace=5m"];

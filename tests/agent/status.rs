@@ -2,7 +2,7 @@
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{Agent, Cluster, NODE, until};
+use nodegate_testbed::{Agent, NODE, Scenario, until};
 use std::net::{SocketAddr, TcpListener};
 use std::process::Output;
 
@@ -46,7 +46,7 @@ impl Report {
 
 #[test]
 fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let at = agent.address();
     let ready = ["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"];
@@ -78,7 +78,7 @@ fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
 /// Two clusters may have nodes with the same name and address, and a Node may be recreated.
 #[test]
 fn the_status_identifies_the_node_and_the_agent_process() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let uid = || cluster.sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
     let agent = cluster.ready_agent(&[]);
     let (shown, drain) = (agent.get("/status.json").json(), agent.get("/drain.json").json());
@@ -100,7 +100,7 @@ fn the_status_identifies_the_node_and_the_agent_process() {
 
 #[test]
 fn status_shows_the_named_checks() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", listener.local_addr().unwrap());
     let agent = cluster.ready_agent(&["--tcp-check", &own]);
@@ -117,56 +117,44 @@ fn status_shows_the_named_checks() {
 }
 
 #[test]
-fn status_of_a_misconfigured_agent_is_unknown() {
-    let cluster = Cluster::start();
+fn what_status_can_not_know_is_unknown_and_not_critical() {
+    let cluster = Scenario::start();
     let agent = Agent::start("", &cluster.kubeconfig(), &[]);
     let shown = ask(agent.address(), &[]);
     shown.says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
     assert!(!shown.out.contains("passes"), "{}", shown.out);
     ask(agent.address(), &["--check=node_ready"]).is_unknown(&["answered HTTP 500", "NODE_NAME is not set"]);
-}
-
-#[test]
-fn status_finds_the_local_agent_by_its_environment() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&[]);
-    let port = agent.address().port().to_string();
-    // The command ignores the agent's other settings, even invalid ones.
-    let env = [
-        ("LISTEN_PORT", port.as_str()),
-        ("NODE_NAME", "Not A Name"),
-        ("NODEGATE_STALE_AFTER", "x"),
-        ("RUST_LOG", "y"),
-    ];
-    report(run(&["status"], &env)).says(0, &["Ready"]);
-    let address = format!("localhost:{port}");
-    report(run(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
-}
-
-#[test]
-fn status_without_an_agent_is_unknown() {
-    report(run(&["status", "--addr=no-such-host.invalid"], &[])).is_unknown(&["no-such-host.invalid:25001"]);
     let stranger = StubServer::saying("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"\u{1b}[31mfine\"}");
     let shown = ask(stranger.address(), &[]);
     shown.is_unknown(&["not one of nodegate"]);
     assert!(!shown.err.contains('\u{1b}'), "{}", shown.err);
     let elsewhere = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\nnot found");
     ask(elsewhere.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
-}
-
-#[test]
-fn wrong_arguments_of_status_are_unknown_and_not_critical() {
-    let cases: &[(&[&str], &[&str])] = &[
-        (&["--addr=https://a"], &["--addr", "https://a", "takes HOST"]),
-        (&["--output=xml"], &["--output", "xml", "text or json"]),
-        (&["--timeot=2s"], &["--timeot", "--timeout"]),
-    ];
-    for (args, words) in cases {
-        report(run(&[&["status"], *args].concat(), &[])).is_unknown(words);
+    // Wrong arguments.
+    let cases: [(&str, &[&str]); 2] =
+        [("--output=xml", &["--output", "xml", "text or json"]), ("--timeot=2s", &["--timeot", "--timeout"])];
+    for (arg, words) in cases {
+        report(run(&["status", arg], &[])).is_unknown(words);
     }
     report(run(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
     let all = report(run(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
     assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
     // The agent itself has another exit code for invalid settings.
     assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn status_finds_the_local_agent_by_its_environment() {
+    let cluster = Scenario::start();
+    let agent = cluster.ready_agent(&[]);
+    let port = agent.address().port().to_string();
+    // The command ignores the agent's other settings, even invalid ones.
+    let env = [
+        ("LISTEN_PORT", &*port),
+        ("NODE_NAME", "Not A Name"),
+        ("NODEGATE_STALE_AFTER", "x"),
+        ("RUST_LOG", "y"),
+    ];
+    report(run(&["status"], &env)).says(0, &["Ready"]);
+    report(run(&["status", "--addr", &format!("http://localhost:{port}/")], &[])).says(0, &["Ready"]);
 }

@@ -1,8 +1,7 @@
 //! agent-check: HAProxy's administrative and operational state follows the agents' answers, also after a
 //! restart or reload of `HAProxy`.
 
-use crate::nodes::Nodes;
-use crate::site::NODES;
+use crate::nodes::{NODES, Nodes};
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 
 const NODE: &str = NODES[0];
@@ -34,17 +33,18 @@ const OVER_RESTARTS: [Step; 9] = [
 
 #[test]
 fn every_transition_leaves_haproxy_in_the_right_state_which_a_reload_and_a_restart_keep() {
-    let nodes = Nodes::start();
-    let sim = &nodes.cluster.sim;
-    let mut haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
+    let nodes = Nodes::start(&[]);
+    let (sim, front) = (&nodes.cluster.sim, nodes.lan.front());
+    let configuration = nodes.configuration("haproxy/agent-check.cfg");
+    let mut haproxy = front.act(|| Haproxy::start(&configuration));
     haproxy.wait_server(NODE, "ready", LiveServer::is_ready);
     for (events, state) in [&TWICE[..], &TWICE, &OVER_RESTARTS].concat() {
         for event in events.split(", ") {
             match event {
                 "cordon" => assert!(sim.cordon(NODE)),
                 "uncordon" => assert!(sim.uncordon(NODE)),
-                "reload" => drop(haproxy.reload()),
-                "restart" => haproxy.restart(),
+                "reload" => drop(front.act(|| haproxy.reload())),
+                "restart" => front.act(|| haproxy.restart()),
                 status => assert!(sim.set_ready(NODE, status, "Kubelet")),
             }
         }

@@ -2,7 +2,7 @@
 
 use nodegate_testbed::until;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -30,11 +30,10 @@ struct Listening {
 }
 
 impl Backend {
-    pub(crate) fn start(name: &'static str, ip: IpAddr, port: u16) -> Self {
-        let address = SocketAddr::new(ip, port);
+    pub(crate) fn start(name: &'static str, port: u16) -> Self {
         // A process that another test is just starting holds inherited listeners until it runs its own
         // program.
-        let listener = until("the service's port", || TcpListener::bind(address).ok());
+        let listener = until("the service's port", || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok());
         let socket = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
         let seen = Arc::<Mutex<Vec<Instant>>>::default();
         let shared = Arc::clone(&seen);

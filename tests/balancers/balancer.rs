@@ -2,15 +2,14 @@
 //! documented health check.
 
 use crate::event::Event;
-use crate::nodes::Nodes;
-use crate::site::Site;
+use crate::nodes::{FRONTEND, Lan, Nodes, SERVICE_PORT};
 use crate::{proxies, routing};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-type Says = dyn Fn(&Site, usize) -> Option<String> + Send + Sync;
+type Says = dyn Fn(&Lan, usize) -> Option<String> + Send + Sync;
 
 /// A running balancer; dropping it ends it.
 pub(crate) struct Balancer {
@@ -18,13 +17,13 @@ pub(crate) struct Balancer {
     /// Returns the balancer's own status of a node, or `None` if it has no status.
     pub(crate) says: Box<Says>,
     /// Returns the node that gets all traffic, if the balancer sends all traffic to one node.
-    pub(crate) holder: fn(&Site) -> Option<usize>,
+    pub(crate) holder: fn(&Lan) -> Option<usize>,
 }
 
 impl Balancer {
     pub(crate) fn new(
         programs: Vec<Program>,
-        says: impl Fn(&Site, usize) -> Option<String> + Send + Sync + 'static,
+        says: impl Fn(&Lan, usize) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         Self { _programs: programs, says: Box::new(says), holder: |_| None }
     }
@@ -49,8 +48,8 @@ pub(crate) struct Row {
     /// The file in docs/load-balancers, except for the row without a health check.
     pub(crate) file: &'static str,
     pub(crate) source: Source,
-    /// The address that clients connect to, if the row is played in network namespaces, else on loopback.
-    pub(crate) lan: Option<IpAddr>,
+    /// The address that clients connect to.
+    pub(crate) service: SocketAddr,
     pub(crate) start: fn(&Row, &Nodes) -> Balancer,
     /// The check interval plus the timeout: an agent that is stopped for this time leaves one probe without
     /// an answer.
@@ -77,7 +76,7 @@ impl Row {
             way,
             file,
             source: Source::Debian,
-            lan: None,
+            service: FRONTEND,
             start,
             one_question: HALF_SECOND,
             agent_args: &[],
@@ -86,30 +85,16 @@ impl Row {
         }
     }
 
-    const fn pinned(mut self, name: &'static str) -> Self {
-        self.source = Source::Pinned(name);
-        self
+    const fn every_second(self) -> Self {
+        Self { one_question: ONE_SECOND, ..self }
     }
 
-    const fn pictured(mut self, name: &'static str) -> Self {
-        self.pictured = Some(name);
-        self
+    const fn at(self, service: IpAddr, agent_args: &'static [&'static str]) -> Self {
+        Self { service: SocketAddr::new(service, SERVICE_PORT), agent_args, ..self }
     }
 
-    const fn every_second(mut self) -> Self {
-        self.one_question = ONE_SECOND;
-        self
-    }
-
-    const fn in_namespaces(mut self, service: IpAddr, agent_args: &'static [&'static str]) -> Self {
-        self.lan = Some(service);
-        self.agent_args = agent_args;
-        self
-    }
-
-    const fn that_cannot(mut self, events: &'static [Event], why: &'static str) -> Self {
-        self.cannot = [self.cannot[1], (events, why)];
-        self
+    const fn that_cannot(self, events: &'static [Event], why: &'static str) -> Self {
+        Self { cannot: [self.cannot[1], (events, why)], ..self }
     }
 
     const fn haproxy(
@@ -121,6 +106,15 @@ impl Row {
         Self { source: Source::Haproxy(version), ..Self::new(name, way, file, proxies::haproxy) }
     }
 
+    /// Returns the row of a program that `hack/install` fetches, with this name in the picture.
+    const fn pinned(self, program: &'static str, pictured: &'static str) -> Self {
+        Self { source: Source::Pinned(program), ..self.pictured(pictured) }
+    }
+
+    const fn pictured(self, name: &'static str) -> Self {
+        Self { pictured: Some(name), ..self }
+    }
+
     /// Returns the title of the row in the table and in messages.
     pub(crate) fn title(&self) -> String {
         format!("{}, {}", self.name, self.way)
@@ -130,10 +124,6 @@ impl Row {
     /// releases.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(self.source, Source::Pinned(name) if programs::fetched(name).is_none())
-    }
-
-    pub(crate) fn nodes(&self) -> Nodes {
-        Nodes::start_with(|| self.lan.map_or_else(Site::new, Site::lan), self.agent_args)
     }
 
     /// Returns the reason why this row may miss the promise for this event.
@@ -171,8 +161,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row::haproxy("2.6", "HAProxy 2.6", GET, "haproxy/httpchk-get.cfg"),
     Row::haproxy("2.6", "HAProxy 2.6", OPTIONS, "haproxy/httpchk-options.cfg"),
     Row::new("Envoy 1.40", "HTTP", "envoy/nodes.yaml", proxies::envoy)
-        .pictured("Envoy")
-        .pinned("envoy")
+        .pinned("envoy", "Envoy")
         .every_second(),
     Row::new(
         "nginx 1.22",
@@ -183,26 +172,23 @@ pub(crate) const ROWS: &[Row] = &[
     .pictured("nginx"),
     Row::new("Apache httpd 2.4", "`mod_proxy_hcheck`", "apache/nodes.conf", proxies::apache)
         .pictured("Apache httpd"),
-    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy).pictured("Caddy").pinned("caddy"),
-    Row::new("Traefik 3.7", "HTTP", "traefik/http.yaml", proxies::traefik)
-        .pictured("Traefik")
-        .pinned("traefik"),
+    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy).pinned("caddy", "Caddy"),
+    Row::new("Traefik 3.7", "HTTP", "traefik/http.yaml", proxies::traefik).pinned("traefik", "Traefik"),
     Row::new("Traefik 3.7", "TCP, port 25002", "traefik/tcp.yaml", proxies::traefik)
-        .pictured("Traefik, TCP")
-        .pinned("traefik")
+        .pinned("traefik", "Traefik, TCP")
         .that_cannot(&[Event::ApiOutage], NO_OTHER)
         .that_cannot(&[Event::MassCordon], NO_POOL),
     Row::new("keepalived 2.2", "VRRP", "keepalived/vrrp.conf", routing::keepalived)
         .pictured("keepalived, VRRP")
         .every_second()
-        .in_namespaces(routing::VIRTUAL, &[])
+        .at(routing::VIRTUAL, &[])
         .that_cannot(MOVES, ADDRESS_MOVES),
     Row::new("ExaBGP 4.2, BIRD 2.0", "a route with a metric", "bgp/exabgp.conf", routing::bgp)
         .pictured("BGP")
         .every_second()
-        .in_namespaces(routing::ANYCAST, routing::BGP_ARGS)
+        .at(routing::ANYCAST, routing::BGP_ARGS)
         .that_cannot(MOVES, ROUTE_GOES),
-    Row::new("HAProxy 2.6", "no health check", "no-check.cfg", proxies::haproxy_without_checks)
+    Row::new("HAProxy 2.6", "no health check", "no-check.cfg", proxies::haproxy)
         .pictured("no check")
         .that_cannot(&[Event::Cordon, Event::Drain, Event::NotReady], NO_CHECK),
 ];

@@ -1,6 +1,6 @@
 //! The events that happen to one node or to all of them, and how to undo each.
 
-use crate::site::NODES;
+use crate::nodes::NODES;
 use crate::stage::Stage;
 use std::time::Duration;
 
@@ -93,7 +93,10 @@ impl Event {
                 stage.watch(node, WATCHED);
             }
             Self::AgentRestart => {
-                stage.nodes.restart_agent(node);
+                if let Some(agent) = stage.nodes.agents[node].take() {
+                    agent.terminate();
+                }
+                stage.nodes.agents[node] = Some(stage.nodes.new_agent(node));
                 stage.watch(node, WATCHED);
             }
             Self::AgentKilled => {
@@ -141,6 +144,6 @@ impl Event {
             Self::AgentKilled => stage.nodes.agents[node] = Some(stage.nodes.new_agent(node)),
             Self::AgentRestart | Self::Rollout | Self::LostProbe => {}
         }
-        stage.wait_ready();
+        stage.nodes.each_agent(|agent| drop(agent.wait_ready()));
     }
 }

@@ -1,84 +1,131 @@
-//! Three nodes: an agent and a service on each, a balancer before them, and clients.
+//! Three nodes with an agent and a service on each, a router between them with the API server and most balancers, and a
+//! client behind it: each a network namespace with the address of the documents.
 
 use crate::backend::Backend;
-use crate::lan::ROUTER;
-use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
-use std::net::Ipv4Addr;
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::{Agent, Scenario, programs, until};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The names of the nodes in the documentation.
+pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
+/// The port of the balanced service on each node.
+pub(crate) const SERVICE_PORT: u16 = 30443;
+pub(crate) const HTTP_PORT: u16 = 25001;
+/// The address of a balancer before the nodes.
+pub(crate) const FRONTEND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10)), 443);
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// `--stale-after` unless the arguments say more. Short, to make outages short; the kubelets renew their Leases
 /// every second to match.
 const STALE_AFTER: &str = "4s";
 /// The requests on each node before a test starts.
 const WARM: u64 = 10;
 
+/// The machines.
+pub(crate) struct Lan {
+    pub(crate) nodes: Vec<Namespace>,
+    pub(crate) router: Namespace,
+    pub(crate) client: Namespace,
+}
+
+impl Lan {
+    pub(crate) fn new() -> Self {
+        let [router, client] = ["router", "client"].map(Namespace::new);
+        // Routes are chosen by the ports, too, because all connections come from one client.
+        router.shell(&format!(
+            "ip link add lan type bridge; ip addr add 10.0.0.1/24 dev lan; ip link set lan up
+             sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1
+             ip link add clients type veth peer name eth0 netns {}
+             ip addr add 10.0.1.1/24 dev clients; ip link set clients up",
+            client.name()
+        ));
+        client.shell(
+            "ip addr add 10.0.1.2/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.1.1",
+        );
+        let mut lan = Self { nodes: Vec::new(), router, client };
+        let nodes = NODES.iter().enumerate().map(|(index, name)| lan.machine(name, node_address(index)));
+        lan.nodes = nodes.collect();
+        lan
+    }
+
+    /// Adds a machine to the network of the nodes.
+    pub(crate) fn machine(&self, name: &str, address: IpAddr) -> Namespace {
+        let machine = Namespace::new(name);
+        let peer = machine.name();
+        self.router.shell(&format!(
+            "ip link add {name} type veth peer name eth0 netns {peer}; ip link set {name} master lan up"
+        ));
+        machine.shell(&format!(
+            "ip addr add {address}/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.0.1"
+        ));
+        machine
+    }
+
+    /// Returns the machine of a balancer before the nodes, which has [`FRONTEND`]'s address.
+    pub(crate) fn front(&self) -> &Namespace {
+        self.router.run("ip addr replace 10.0.0.10/24 dev lan");
+        &self.router
+    }
+}
+
+pub(crate) fn node_address(index: usize) -> IpAddr {
+    [10, 0, 0, 11 + u8::try_from(index).unwrap()].into()
+}
+
 /// The nodes, without a balancer.
 pub(crate) struct Nodes {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Scenario,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
     agent_args: &'static [&'static str],
     /// Dropped after the agents and the backends.
-    pub(crate) site: Arc<Site>,
+    pub(crate) lan: Arc<Lan>,
 }
 
 impl Nodes {
-    pub(crate) fn start() -> Self {
-        Self::start_with(Site::new, &[])
-    }
-
-    /// Starts the nodes at another site, with additional arguments for the agents.
-    pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
-        let site = Arc::new(site());
-        let cluster = site.on_router(|| {
-            Cluster::with(|builder| {
-                let builder = builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1));
-                if site.has_namespaces() { builder.listen((ROUTER, 0).into()) } else { builder }
-            })
+    /// Starts the nodes, with additional arguments for the agents.
+    pub(crate) fn start(agent_args: &'static [&'static str]) -> Self {
+        let lan = Arc::new(Lan::new());
+        let renewal = Duration::from_secs(1);
+        let cluster = lan.router.act(|| {
+            let builder = Sim::builder().tls(true).nodes(NODES).kubelets(true).lease_interval(renewal);
+            Scenario::of(builder.listen(([10, 0, 0, 1], 0).into()))
         });
-        // This Node has no machine: a balancer that took it for one of the nodes would send requests into the
-        // network.
-        assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
-        let mut nodes = Self { cluster, agents, backends, agent_args, site };
+        let mut nodes = Self { cluster, agents, backends, agent_args, lan };
         for index in 0..NODES.len() {
             nodes.agents.push(Some(nodes.new_agent(index)));
             nodes.backends.push(nodes.new_backend(index));
         }
-        for index in 0..NODES.len() {
-            nodes.wait_agent(index, |agent| drop(agent.wait_ready()));
-        }
+        nodes.each_agent(|agent| drop(agent.wait_ready()));
         nodes
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        self.cluster.dir.path()
+    }
+
+    pub(crate) fn configuration(&self, name: &str) -> PathBuf {
+        configuration(self.dir(), name)
+    }
+
     pub(crate) fn new_agent(&self, index: usize) -> Agent {
-        let mut command = self.site.command_on(index, programs::agent());
+        let mut command = self.lan.nodes[index].command(programs::agent());
         command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
-        command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
+        // Also at an address that moves.
+        command.env("NODEGATE_LISTEN_ADDRESS", "0.0.0.0").env("NODEGATE_AGENT_CHECK_PORT", "25002");
         command.arg(format!("--listen-port={HTTP_PORT}"));
-        command.env("NODEGATE_AGENT_CHECK_PORT", AGENT_PORT.to_string());
         command.env("NODEGATE_STALE_AFTER", STALE_AFTER).args(self.agent_args);
         Agent::launch(command)
     }
 
     fn new_backend(&self, index: usize) -> Backend {
-        self.site.on_node(index, || Backend::start(NODES[index], self.listens_at(index), SERVICE_PORT))
-    }
-
-    /// Returns the listen address. In a namespace of its own a node listens on all addresses, also on one
-    /// that moves.
-    fn listens_at(&self, index: usize) -> std::net::IpAddr {
-        if self.site.has_namespaces() { Ipv4Addr::UNSPECIFIED.into() } else { self.site.node(index) }
-    }
-
-    /// Ends a node's agent, and starts another one when it is gone.
-    pub(crate) fn restart_agent(&mut self, index: usize) {
-        if let Some(agent) = self.agents[index].take() {
-            agent.terminate();
-        }
-        self.agents[index] = Some(self.new_agent(index));
+        self.lan.nodes[index].act(|| Backend::start(NODES[index], SERVICE_PORT))
     }
 
     /// Starts a second agent beside a node's agent, and then ends the first.
@@ -93,9 +140,13 @@ impl Nodes {
         self.agents[index].as_ref().unwrap()
     }
 
-    /// Probes a node's agent from a network that reaches it.
-    pub(crate) fn wait_agent(&self, index: usize, ask: impl FnOnce(&Agent) + Send) {
-        self.site.on_node(index, || ask(self.agent(index)));
+    /// Probes a node's agent on the node.
+    pub(crate) fn ask_agent(&self, index: usize, ask: impl FnOnce(&Agent) + Send) {
+        self.lan.nodes[index].act(|| ask(self.agent(index)));
+    }
+
+    pub(crate) fn each_agent(&self, ask: impl Fn(&Agent) + Sync) {
+        (0..NODES.len()).for_each(|index| self.ask_agent(index, &ask));
     }
 
     /// Starts a node's service again.
@@ -112,4 +163,28 @@ impl Nodes {
             pairs.all(|(index, before)| count(index) >= before + WARM).then_some(())
         });
     }
+}
+
+/// Copies a documented configuration, or one of these tests, to a directory, where its sockets and state files are, too.
+pub(crate) fn configuration(dir: &Path, name: &str) -> PathBuf {
+    let folder = if name.contains('/') { "docs/load-balancers" } else { "tests/balancers" };
+    let mut text = fs::read_to_string(format!("{ROOT}/{folder}/{name}")).unwrap();
+    // The port of Caddy's configuration would be another one than that of all others.
+    text = text.replace("\n:80 {", &format!("\n:{} {{", FRONTEND.port()));
+    for elsewhere in ["/run/nginx/", "/run/haproxy/", "/var/lib/haproxy/"] {
+        text = text.replace(elsewhere, &format!("{}/", dir.display()));
+    }
+    let path = dir.join(Path::new(name).file_name().unwrap());
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Returns the documented configurations of a program.
+pub(crate) fn documented(program: &str) -> Vec<String> {
+    let files = fs::read_dir(format!("{ROOT}/docs/load-balancers/{program}")).unwrap();
+    let mut names: Vec<String> =
+        files.map(|file| format!("{program}/{}", file.unwrap().file_name().display())).collect();
+    names.sort();
+    assert!(!names.is_empty());
+    names
 }

@@ -2,8 +2,7 @@
 
 use crate::backend::Backend;
 use crate::balancer::{Balancer, ROWS, Row, Source};
-use crate::nodes::Nodes;
-use crate::site::{NODES, SERVICE_PORT, Site, documented};
+use crate::nodes::{FRONTEND, Lan, NODES, Nodes, SERVICE_PORT, configuration, documented, node_address};
 use nodegate_testbed::haproxy::{self, Haproxy};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{self, must_run, system};
@@ -12,14 +11,14 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// The port on which a balancer shows its status.
-const STATUS_PORT: u16 = 30445;
+/// The address at which a balancer before the nodes shows its status.
+const STATUS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 30445);
 
 /// Starts HAProxy, in the system's version or another release.
 pub(crate) fn haproxy(row: &Row, nodes: &Nodes) -> Balancer {
@@ -27,17 +26,14 @@ pub(crate) fn haproxy(row: &Row, nodes: &Nodes) -> Balancer {
         Source::Haproxy(version) => fetched(version, row.name),
         Source::Debian | Source::Pinned(_) => PathBuf::from("haproxy"),
     };
-    before(Haproxy::start_as(&program, &nodes.site.configuration(row.file)))
-}
-
-/// Starts HAProxy without health checks, for comparison.
-pub(crate) fn haproxy_without_checks(row: &Row, nodes: &Nodes) -> Balancer {
-    let file = Path::new(ROOT).join("tests/balancers").join(row.file);
-    before(Haproxy::start(&nodes.site.moved(&file)))
-}
-
-fn before(haproxy: Haproxy) -> Balancer {
+    let configuration = nodes.configuration(row.file);
+    let haproxy = nodes.lan.front().act(|| Haproxy::start_as(&program, &configuration));
     Balancer::new(Vec::new(), move |_, node| Some(haproxy.server(NODES[node])?.status))
+}
+
+/// Starts the program of a balancer before the nodes.
+fn front(nodes: &Nodes, command: &mut Command) -> Vec<Program> {
+    vec![nodes.lan.front().act(|| Program::start(command))]
 }
 
 /// Returns a program from another of Debian's suites, by the version in the row.
@@ -53,24 +49,24 @@ fn fetched(version: &str, name: &str) -> PathBuf {
 
 #[test]
 fn haproxy_accepts_the_documented_configurations() {
-    let site = Site::new();
+    let dir = tempfile::tempdir().unwrap();
     for name in documented("haproxy") {
-        haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let file = configuration(dir.path(), &name);
+        haproxy::check(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
 /// Starts Debian's nginx, whose passive checks see the agent's answer. Without a subscription it has no status.
 pub(crate) fn nginx(row: &Row, nodes: &Nodes) -> Balancer {
-    let mut command = nginx_command(&nodes.site, row.file);
+    let mut command = nginx_command(nodes.dir(), row.file);
     command.args(["-g", "daemon off; master_process off;"]);
-    Balancer::new(vec![Program::start(&mut command)], |_, _| None)
+    Balancer::new(front(nodes, &mut command), |_, _| None)
 }
 
 /// Returns the command of nginx, with a documented configuration in an otherwise empty one.
-fn nginx_command(site: &Site, name: &str) -> Command {
-    let dir = site.dir().display();
-    let documented = site.configuration(name);
-    let main = site.dir().join("nginx.conf");
+fn nginx_command(dir: &Path, name: &str) -> Command {
+    let (documented, main, log) = (configuration(dir, name), dir.join("nginx.conf"), dir.join("error.log"));
+    let dir = dir.display();
     let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
         .join(" ");
@@ -80,25 +76,26 @@ fn nginx_command(site: &Site, name: &str) -> Command {
     );
     fs::write(&main, text).unwrap();
     let mut command = system("nginx");
-    command.arg("-e").arg(site.dir().join("error.log")).arg("-c").arg(main);
+    command.arg("-e").arg(log).arg("-c").arg(main);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
 #[test]
 fn nginx_accepts_the_documented_configurations() {
-    let site = Site::new();
+    let (lan, dir) = (Lan::new(), tempfile::tempdir().unwrap());
     for name in documented("nginx") {
-        must_run(nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()));
+        let mut command = nginx_command(dir.path(), &name);
+        lan.front().act(|| must_run(command.arg("-t").stderr(Stdio::piped())));
     }
 }
 
 #[test]
 fn nginx_passes_on_what_the_service_answers_and_counts_no_failure() {
     let row = ROWS.iter().find(|row| row.file == "nginx/local-servers.conf").unwrap();
-    let nodes = row.nodes();
+    let nodes = Nodes::start(row.agent_args);
     let _nginx = nginx(row, &nodes);
-    let to = nodes.site.frontend();
+    let (to, _on_client) = (FRONTEND, nodes.lan.client.stay());
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
         Some(ProbeReply::parse(&http::exchange(to, &request, http::TIMEOUT).ok()?)?.status)
@@ -140,8 +137,8 @@ const SERVERS: &str = r#"
 
 #[test]
 fn the_documented_filter_keeps_the_states_that_it_can_compare_and_names_the_others() {
-    let site = Site::new();
-    let (dir, file) = (site.dir().display(), site.dir().join("haproxy.cfg"));
+    let files = tempfile::tempdir().unwrap();
+    let (dir, file) = (files.path().display(), files.path().join("haproxy.cfg"));
     let servers = SERVERS.replace("${HOME}", "127.0.0.1");
     let write = |servers: &str| {
         let global = format!(
@@ -173,8 +170,7 @@ const APACHE_MODULES: &str = "mpm_event authz_core slotmem_shm proxy proxy_http 
 
 /// Starts Debian's Apache httpd with `mod_proxy_hcheck`. Its balancer-manager page has one row per member with its state.
 pub(crate) fn apache(row: &Row, nodes: &Nodes) -> Balancer {
-    let (site, dir) = (&nodes.site, nodes.site.dir().display());
-    let status = SocketAddr::from((site.frontend().ip(), STATUS_PORT));
+    let dir = nodes.dir().display();
     let mut text = format!(
         "ServerName localhost\nServerRoot {dir}\nPidFile {dir}/pid\nDefaultRuntimeDir {dir}\nErrorLog {dir}/error.log\nUser nobody\nGroup nogroup\n"
     );
@@ -183,15 +179,15 @@ pub(crate) fn apache(row: &Row, nodes: &Nodes) -> Balancer {
     }
     let _ = write!(
         text,
-        "Include {}\nListen {status}\n<VirtualHost {status}>\n<Location />\nSetHandler balancer-manager\n</Location>\n</VirtualHost>\n",
-        site.configuration(row.file).display()
+        "Include {}\nListen {STATUS}\n<VirtualHost {STATUS}>\n<Location />\nSetHandler balancer-manager\n</Location>\n</VirtualHost>\n",
+        nodes.configuration(row.file).display()
     );
-    let main = site.dir().join("apache.conf");
+    let main = nodes.dir().join("apache.conf");
     fs::write(&main, text).unwrap();
-    let program = Program::start(system("apache2").arg("-DFOREGROUND").arg("-f").arg(main));
-    Balancer::new(vec![program], move |site, node| {
-        let page = http::get(status, "/").ok()?.body;
-        let member = format!("http://{}:{}</a>", site.frontend().ip(), 8011 + node);
+    let programs = front(nodes, system("apache2").arg("-DFOREGROUND").arg("-f").arg(main));
+    Balancer::new(programs, move |lan, node| {
+        let page = lan.router.act(|| http::get(STATUS, "/")).ok()?.body;
+        let member = format!("http://127.0.0.1:{}</a>", 8011 + node);
         let row = page.split_once(&member)?.1.split_once("</tr>")?.0;
         let state = row.split("<td>").find(|cell| cell.starts_with("Init"))?;
         Some(format!("`{}`", state.split("</td>").next()?.trim()))
@@ -205,30 +201,29 @@ fn pinned(name: &str) -> Command {
 
 /// Starts Caddy. Its metric covers both pools, so it has no status of one node.
 pub(crate) fn caddy(row: &Row, nodes: &Nodes) -> Balancer {
-    let file = nodes.site.configuration(row.file);
+    let file = nodes.configuration(row.file);
     let documented = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{{\n\tadmin off\n}}\n{documented}")).unwrap();
     let mut command = pinned("caddy");
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
-    command.env("HOME", nodes.site.dir()).env("GOMAXPROCS", "1");
-    Balancer::new(vec![Program::start(&mut command)], |_, _| None)
+    command.env("HOME", nodes.dir()).env("GOMAXPROCS", "1");
+    Balancer::new(front(nodes, &mut command), |_, _| None)
 }
 
 pub(crate) fn traefik(row: &Row, nodes: &Nodes) -> Balancer {
-    let frontend = nodes.site.frontend();
-    let api = SocketAddr::from((frontend.ip(), STATUS_PORT));
     let mut command = pinned("traefik");
-    command.arg(format!("--entrypoints.ingress.address={frontend}"));
-    command.arg(format!("--entrypoints.traefik.address={api}")).arg("--api.insecure=true");
-    let file = nodes.site.configuration(row.file);
+    command.arg(format!("--entrypoints.ingress.address={FRONTEND}"));
+    command.arg(format!("--entrypoints.traefik.address={STATUS}")).arg("--api.insecure=true");
+    let file = nodes.configuration(row.file);
     command.arg(format!("--providers.file.filename={}", file.display())).env("GOMAXPROCS", "1");
     // Traefik must not contact its vendor.
     command.args(["--global.checknewversion=false", "--global.sendanonymoususage=false"]);
     let (protocol, scheme) = if row.file.contains("tcp") { ("tcp", "") } else { ("http", "http://") };
-    Balancer::new(vec![Program::start(&mut command)], move |site, node| {
-        let reply = http::get(api, &format!("/api/{protocol}/services/nodes@file")).ok()?;
+    Balancer::new(front(nodes, &mut command), move |lan, node| {
+        let path = format!("/api/{protocol}/services/nodes@file");
+        let reply = lan.router.act(|| http::get(STATUS, &path)).ok()?;
         let service: Value = serde_json::from_str(&reply.body).ok()?;
-        let server = format!("{scheme}{}", SocketAddr::from((site.node(node), SERVICE_PORT)));
+        let server = format!("{scheme}{}:{SERVICE_PORT}", node_address(node));
         Some(service["serverStatus"][server].as_str()?.to_owned())
     })
 }
@@ -238,23 +233,24 @@ const HEALTHY: &str = "healthy";
 
 /// Starts Envoy with a documented configuration and an admin port that shows the status of each node.
 pub(crate) fn envoy(row: &Row, nodes: &Nodes) -> Balancer {
-    let admin = SocketAddr::from((nodes.site.frontend().ip(), STATUS_PORT));
     let mut command = pinned("envoy");
-    command.arg("-c").arg(nodes.site.configuration(row.file));
+    command.arg("-c").arg(nodes.configuration(row.file));
     command.args(["--log-level", "off", "--use-dynamic-base-id", "--concurrency", "1"]);
     command.arg("--config-yaml").arg(format!(
-        "admin: {{address: {{socket_address: {{address: {}, port_value: {STATUS_PORT}}}}}}}",
-        admin.ip()
+        "admin: {{address: {{socket_address: {{address: {}, port_value: {}}}}}}}",
+        STATUS.ip(),
+        STATUS.port()
     ));
-    let envoy = Balancer::new(vec![Program::start(&mut command)], move |site, node| {
+    let envoy = Balancer::new(front(nodes, &mut command), move |lan, node| {
         // Envoy refuses HTTP/1.0.
         let request = "GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
-        let clusters = http::exchange(admin, request, Duration::from_secs(10)).ok()?;
-        let before = format!("nodes::{}:{SERVICE_PORT}::health_flags::", site.node(node));
+        let ask = || http::exchange(STATUS, request, Duration::from_secs(10));
+        let clusters = lan.router.act(ask).ok()?;
+        let before = format!("nodes::{}:{SERVICE_PORT}::health_flags::", node_address(node));
         let flags = clusters.lines().find_map(|line| line.strip_prefix(&before))?;
         Some(format!("`{}`", flags.trim_start_matches('/')))
     });
-    let says = |node| (envoy.says)(&nodes.site, node);
+    let says = |node| (envoy.says)(&nodes.lan, node);
     until("each node to be healthy", || {
         (0..NODES.len()).all(|node| says(node) == Some(format!("`{HEALTHY}`"))).then_some(())
     });
@@ -270,12 +266,12 @@ fn envoy_notices_a_cordon_before_the_first_request_and_with_tls() {
             println!("not played: Envoy, {file}: hack/install installs it");
             return;
         }
-        let nodes = Nodes::start();
+        let nodes = Nodes::start(&[]);
         let envoy = envoy(&Row::new("Envoy", "", file, envoy), &nodes);
         assert!(nodes.cluster.sim.cordon(NODES[0]));
         let started = Instant::now();
         until("the cordon to be noticed", || {
-            ((envoy.says)(&nodes.site, 0) != Some(format!("`{HEALTHY}`"))).then_some(())
+            ((envoy.says)(&nodes.lan, 0) != Some(format!("`{HEALTHY}`"))).then_some(())
         });
         // Well below that minute.
         assert!(started.elapsed() < Duration::from_secs(20), "{file}: {:?}", started.elapsed());

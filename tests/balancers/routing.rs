@@ -2,9 +2,7 @@
 //! router between them, with the API server.
 
 use crate::balancer::{Balancer, Row};
-use crate::lan::Lan;
-use crate::nodes::Nodes;
-use crate::site::{NODES, Site, documented};
+use crate::nodes::{Lan, NODES, Nodes, documented, node_address};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{self, system};
@@ -30,32 +28,30 @@ const WITH_NODEGATE: &str = "mount -t tmpfs -o mode=755 nodegate /usr/local/bin
     cp \"$0\" /usr/local/bin/nodegate
     exec keepalived -n -l -P \"$@\"";
 
-fn holds(site: &Site, node: usize) -> bool {
-    site.machines().nodes[node].run("ip -4 addr show dev eth0").contains(&format!("{VIRTUAL}/24"))
+fn holds(lan: &Lan, node: usize) -> bool {
+    lan.nodes[node].run("ip -4 addr show dev eth0").contains(&format!("{VIRTUAL}/24"))
 }
 
 /// Returns the node that has the address, if exactly one does.
-fn holder(site: &Site) -> Option<usize> {
-    let mut holders = (0..NODES.len()).filter(|node| holds(site, *node));
+fn holder(lan: &Lan) -> Option<usize> {
+    let mut holders = (0..NODES.len()).filter(|node| holds(lan, *node));
     let first = holders.next()?;
     holders.next().is_none().then_some(first)
 }
 
 /// Starts Debian's keepalived: an address that stays with a ready node.
 pub(crate) fn keepalived(row: &Row, nodes: &Nodes) -> Balancer {
-    let programs = (0..NODES.len()).map(|index| keepalived_on(&nodes.site, index, row.file)).collect();
-    let says = |site: &Site, node| {
-        Some(if holds(site, node) { "has the address" } else { "has not the address" }.to_owned())
-    };
-    let one = |site: &Site| Some(until("one node with the address", || holder(site)));
-    let mut balancer = Balancer::new(programs, says);
-    balancer.holder = one;
+    let programs = (0..NODES.len()).map(|index| keepalived_on(nodes, index, row.file)).collect();
+    let mut balancer = Balancer::new(programs, |lan, node| {
+        Some(if holds(lan, node) { "has the address" } else { "has not the address" }.to_owned())
+    });
+    balancer.holder = |lan| Some(until("one node with the address", || holder(lan)));
     balancer
 }
 
-fn keepalived_on(site: &Site, index: usize, name: &str) -> Program {
-    let file = |name: &str| site.dir().join(format!("{name}-{index}"));
-    let mut command = site.command_on(index, "sh");
+fn keepalived_on(nodes: &Nodes, index: usize, name: &str) -> Program {
+    let file = |name: &str| nodes.dir().join(format!("{name}-{index}"));
+    let mut command = nodes.lan.nodes[index].command("sh");
     command.args(["-ec", WITH_NODEGATE]).arg(programs::agent());
     command.arg("-f").arg(format!("{DOCS}/{name}"));
     command.arg("-p").arg(file("pid")).arg("-r").arg(file("vrrp"));
@@ -82,49 +78,49 @@ fn keepalived_accepts_the_documented_configurations() {
 /// agent's own program.
 #[test]
 fn keepalived_moves_the_address_to_a_ready_node() {
-    let nodes = Nodes::start_with(|| Site::lan(VIRTUAL), &[]);
+    let nodes = Nodes::start(&[]);
     let names = ["keepalived/vrrp.conf", "keepalived/vrrp-status.conf"];
-    let _programs = [0, 1].map(|index| keepalived_on(&nodes.site, index, names[index]));
-    let at_home = || holder(&nodes.site);
+    let _programs = [0, 1].map(|index| keepalived_on(&nodes, index, names[index]));
+    let at_home = || holder(&nodes.lan);
     let first = until("one node with the address", at_home);
     let other = 1 - first;
     let cluster = &nodes.cluster;
     assert!(cluster.sim.cordon(NODES[first]));
     until("the address on the other node", || (at_home() == Some(other)).then_some(()));
     assert!(cluster.sim.uncordon(NODES[first]));
-    nodes.wait_agent(first, |agent| drop(agent.wait_ready()));
+    nodes.ask_agent(first, |agent| drop(agent.wait_ready()));
     assert_eq!(at_home(), Some(other), "it does not come back by itself");
     assert!(cluster.sim.cordon(NODES[other]));
     until("the address on the first node", || (at_home() == Some(first)).then_some(()));
     // No node is ready: one keeps the address all the same.
     assert!(cluster.sim.cordon(NODES[first]));
-    nodes.wait_agent(first, |agent| drop(agent.wait_reason("Unschedulable")));
+    nodes.ask_agent(first, |agent| drop(agent.wait_reason("Unschedulable")));
     until("one node with the address", at_home);
 }
 
 /// Returns true if the routing table of the router's kernel has this node as a next hop.
-fn is_next_hop(site: &Site, node: usize) -> bool {
-    let routes = site.machines().router.run(&format!("ip route show {ANYCAST}"));
-    routes.contains(&format!("via {} ", Lan::node_address(node)))
+fn is_next_hop(lan: &Lan, node: usize) -> bool {
+    let routes = lan.router.run(&format!("ip route show {ANYCAST}"));
+    routes.contains(&format!("via {} ", node_address(node)))
 }
 
 /// Starts Debian's `ExaBGP` on each node, and BIRD on the router: each ready node is one of several next hops.
 pub(crate) fn bgp(row: &Row, nodes: &Nodes) -> Balancer {
-    let site = &nodes.site;
-    let mut bird = site.machines().router.command("bird");
-    bird.arg("-f").arg("-c").arg(site.configuration("bgp/bird.conf"));
-    bird.arg("-s").arg(site.dir().join("bird.ctl")).arg("-P").arg(site.dir().join("bird.pid"));
+    let (lan, dir) = (&nodes.lan, nodes.dir());
+    let mut bird = lan.router.command("bird");
+    bird.arg("-f").arg("-c").arg(nodes.configuration("bgp/bird.conf"));
+    bird.arg("-s").arg(dir.join("bird.ctl")).arg("-P").arg(dir.join("bird.pid"));
     let bird = Program::start(&mut bird);
-    let documented = fs::read_to_string(site.configuration(row.file)).unwrap();
+    let documented = fs::read_to_string(nodes.configuration(row.file)).unwrap();
     let speakers = (0..NODES.len()).map(|index| {
-        let text = documented.replace("10.0.0.11", &Lan::node_address(index).to_string());
-        speaker(&site.machines().nodes[index], &text, &site.dir().join(format!("exabgp-{index}.conf")))
+        let text = documented.replace("10.0.0.11", &node_address(index).to_string());
+        speaker(&lan.nodes[index], &text, &dir.join(format!("exabgp-{index}.conf")))
     });
     // Dropped in this order, the programs end without an error message.
-    let bgp = Balancer::new(speakers.chain([bird]).collect(), |site, node| {
-        Some(if is_next_hop(site, node) { "a next hop" } else { "no next hop" }.to_owned())
+    let bgp = Balancer::new(speakers.chain([bird]).collect(), |lan, node| {
+        Some(if is_next_hop(lan, node) { "a next hop" } else { "no next hop" }.to_owned())
     });
-    until("a next hop for each node", || (0..NODES.len()).all(|node| is_next_hop(site, node)).then_some(()));
+    until("a next hop for each node", || (0..NODES.len()).all(|node| is_next_hop(lan, node)).then_some(()));
     bgp
 }
 

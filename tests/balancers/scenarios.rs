@@ -2,7 +2,7 @@
 
 use crate::balancer::{ROWS, Row, Source};
 use crate::event::Event;
-use crate::site::NODES;
+use crate::nodes::NODES;
 use crate::stage::{Outcome, Stage};
 use crate::table::{self, Cell, Cells};
 use nodegate_readiness::EXCLUDE_LABEL;
@@ -85,7 +85,7 @@ fn a_drain_takes_a_labelled_node_out_of_the_last_resort() {
     for name in NODES {
         assert!(sim.label(name, EXCLUDE_LABEL, Some("")));
     }
-    stage.each_agent(|agent| drop(agent.wait_for("the label", |reply| reply.status == 503)));
+    stage.nodes.each_agent(|agent| drop(agent.wait_for("the label", |reply| reply.status == 503)));
     stage.nodes.wait_for_traffic_on(&[0, 1, 2]);
     Event::Cordon.happen(0, &mut stage);
     assert!(stage.left.is_some(), "it still serves");

@@ -2,8 +2,7 @@
 
 use crate::balancer::{Balancer, Row};
 use crate::event::Event;
-use crate::nodes::Nodes;
-use crate::site::NODES;
+use crate::nodes::{NODES, Nodes};
 use crate::traffic::{Held, failures, served, traffic};
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::{until, until_or};
@@ -49,9 +48,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn set(row: Row) -> Self {
-        let nodes = row.nodes();
+        let nodes = Nodes::start(row.agent_args);
         let balancer = (row.start)(&row, &nodes);
-        let traffic = nodes.site.as_client(|| traffic(nodes.site.frontend()));
+        let traffic = nodes.lan.client.act(|| traffic(row.service));
         let mut stage = Self {
             row,
             traffic,
@@ -68,7 +67,7 @@ impl Stage {
             || format!("{}: no request was served: {:?}", row.title(), stage.traffic.counts()),
         );
         stage.wait_for_traffic();
-        stage.usually = (stage.balancer.says)(&stage.nodes.site, stage.node());
+        stage.usually = (stage.balancer.says)(&stage.nodes.lan, stage.node());
         stage
     }
 
@@ -78,9 +77,8 @@ impl Stage {
         self.wait_for_traffic();
         let node = event.prepare(self);
         let asked_of = self.drained.unwrap_or(node);
-        let (frontend, name) = (self.nodes.site.frontend(), NODES[node]);
-        let held = self.nodes.site.as_client(|| Held::on(name, frontend));
-        self.before = (self.balancer.says)(&self.nodes.site, asked_of);
+        let held = self.nodes.lan.client.act(|| Held::on(NODES[node], self.row.service));
+        self.before = (self.balancer.says)(&self.nodes.lan, asked_of);
         (self.says, self.left) = (None, None);
         std::thread::sleep(later);
         let started = Instant::now();
@@ -107,7 +105,7 @@ impl Stage {
     }
 
     pub(crate) fn holder(&self) -> Option<usize> {
-        (self.balancer.holder)(&self.nodes.site)
+        (self.balancer.holder)(&self.nodes.lan)
     }
 
     /// Waits until every node gets traffic, or the holder gets all of it, and the balancer's status is as
@@ -116,7 +114,7 @@ impl Stage {
         let all = [0, 1, 2];
         let holder = self.holder().map(|node| [node]);
         let nodes = holder.as_ref().map_or(all.as_slice(), |holder| holder.as_slice());
-        let is_as_usual = |node: &usize| (self.balancer.says)(&self.nodes.site, *node) == self.usually;
+        let is_as_usual = |node: &usize| (self.balancer.says)(&self.nodes.lan, *node) == self.usually;
         if self.usually.is_some() {
             until("the balancer to say as usual", || nodes.iter().all(is_as_usual).then_some(()));
         }
@@ -137,7 +135,7 @@ impl Stage {
 
     fn look(&mut self, node: usize) {
         self.left = self.left.or_else(|| self.last_before_none(node));
-        let says = (self.balancer.says)(&self.nodes.site, self.drained.unwrap_or(node));
+        let says = (self.balancer.says)(&self.nodes.lan, self.drained.unwrap_or(node));
         if says != self.before && says.is_some() {
             self.says = says;
         }
@@ -145,18 +143,18 @@ impl Stage {
 
     /// Watches a node for this time.
     pub(crate) fn watch(&mut self, node: usize, time: Duration) {
-        let started = Instant::now();
-        while started.elapsed() < time {
-            self.look(node);
-            std::thread::sleep(PAUSE);
-        }
+        self.watch_while(node, time, |_| true);
     }
 
     /// Watches a node until it gets no new connections, at most for this time.
     pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
-        let started = Instant::now();
         self.left = None;
-        while started.elapsed() < time && self.left.is_none() {
+        self.watch_while(node, time, |stage| stage.left.is_none());
+    }
+
+    fn watch_while(&mut self, node: usize, time: Duration, goes_on: fn(&Self) -> bool) {
+        let started = Instant::now();
+        while started.elapsed() < time && goes_on(self) {
             self.look(node);
             std::thread::sleep(PAUSE);
         }
@@ -164,30 +162,20 @@ impl Stage {
 
     pub(crate) fn drain(&self, node: usize) {
         let args = ["drain", NODES[node], "--ignore-daemonsets"];
-        self.nodes.site.on_router(|| self.nodes.cluster.kubectl(&args));
+        self.nodes.lan.router.act(|| self.nodes.cluster.kubectl(&args));
     }
 
     /// Kills the API server, and waits until every agent fails open.
     pub(crate) fn stop_api(&self) {
         let cluster = &self.nodes.cluster;
-        self.nodes.site.on_router(|| cluster.wait(cluster.sim.kill()));
-        self.each_agent(|agent| {
+        self.nodes.lan.router.act(|| cluster.kill_api());
+        self.nodes.each_agent(|agent| {
             agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
         });
     }
 
     pub(crate) fn start_api(&self) {
         let cluster = &self.nodes.cluster;
-        self.nodes.site.on_router(|| cluster.wait(cluster.sim.restart(false)).unwrap());
-    }
-
-    pub(crate) fn wait_ready(&self) {
-        self.each_agent(|agent| drop(agent.wait_ready()));
-    }
-
-    pub(crate) fn each_agent(&self, ask: impl Fn(&nodegate_testbed::Agent) + Sync) {
-        for index in 0..NODES.len() {
-            self.nodes.wait_agent(index, &ask);
-        }
+        self.nodes.lan.router.act(|| cluster.restart_api());
     }
 }

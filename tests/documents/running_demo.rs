@@ -61,7 +61,7 @@ impl Running {
 
     /// Returns the processes of its agents, known by their credentials.
     pub(crate) fn agents(&self) -> Vec<u32> {
-        let needle = format!("KUBECONFIG={}/agent.kubeconfig\0", self.dir().display());
+        let needle = format!("KUBECONFIG={}/kubeconfig\0", self.dir().display());
         let pids =
             fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let ours = |pid: &u32| {

@@ -5,7 +5,7 @@
 
 use crate::setting;
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::{Agent, Cluster, NODE, process, until};
+use nodegate_testbed::{Agent, NODE, Scenario, process, until};
 use std::fmt::Write as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -27,8 +27,9 @@ fn any(_: f64) -> f64 {
 fn measure(nodes: usize, time: Duration) -> [Figure; 10] {
     let others = (1..nodes).map(|number| format!("other-{number}"));
     // A controller would write taints, which would double the time of the setup.
-    let cluster =
-        Cluster::with(|builder| builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others));
+    let cluster = Scenario::with(|builder| {
+        builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others)
+    });
     let sim = &cluster.sim;
     sim.counters().reset();
     let agent = cluster.ready_agent(&[]);

@@ -2,9 +2,9 @@
 //! No probe may fail, the right answer must be back in time, and memory, descriptors and threads must not grow.
 
 use crate::setting;
-use nodegate_kube_sim::{Effect, FaultScope};
+use nodegate_kube_sim::Effect;
 use nodegate_testbed::prober::{Probe, Prober, Saw, health};
-use nodegate_testbed::{Agent, Cluster, NODE, process};
+use nodegate_testbed::{Agent, NODE, Scenario, process};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -48,41 +48,22 @@ fn reading(pid: u32) -> [u64; 4] {
 /// An outage of the API server: its name, its beginning, and the repair beyond the end of all faults.
 struct Outage(&'static str, fn(&mut Soak), fn(&Soak));
 
-const OUTAGES: [Outage; 11] = [
-    Outage("killed", kill, |soak| soak.cluster.wait(soak.cluster.sim.restart(false)).unwrap()),
-    Outage("malformed JSON", |soak| soak.fault(Effect::Malformed.on(of_nodes())), nothing),
+/// Those of connections, certificates and credentials; the simulation has the others.
+const OUTAGES: [Outage; 7] = [
+    Outage("killed", |soak| soak.cluster.kill_api(), |soak| soak.cluster.restart_api()),
     Outage("connections reset", |soak| soak.cluster.sim.reset_connections(), nothing),
-    Outage("dead, its history compacted", kill, |soak| {
-        soak.cluster.wait(soak.cluster.sim.restart(true)).unwrap();
-    }),
     Outage("frozen", |soak| soak.cluster.sim.freeze(), nothing),
     Outage("packets of open connections dropped", |soak| soak.cluster.sim.half_open(), nothing),
     Outage("401, token rotated", rotate_token, write_kubeconfig),
-    Outage(
-        "storm of 503",
-        |soak| soak.fault(Effect::Status { code: 503, retry_after: 1 }.everywhere()),
-        nothing,
-    ),
-    Outage(
-        "watches closed at once",
-        |soak| {
-            soak.fault(Effect::CloseWatch.everywhere());
-            soak.cluster.sim.close_watches(None);
-        },
-        nothing,
-    ),
-    Outage("half a second late", |soak| soak.fault(Effect::Latency { ms: 500 }.everywhere()), nothing),
+    Outage("storm of 503", refuse, nothing),
     Outage("CA rotated", |soak| soak.cluster.sim.rotate_certificate(true, true).unwrap(), write_kubeconfig),
 ];
 
 fn nothing(_: &Soak) {}
 
-fn of_nodes() -> FaultScope {
-    FaultScope::all().resources(&["nodes"]).verbs(&["watch"])
-}
-
-fn kill(soak: &mut Soak) {
-    soak.cluster.wait(soak.cluster.sim.kill());
+fn refuse(soak: &mut Soak) {
+    soak.cluster.sim.faults().add(Effect::Status { code: 503, retry_after: 1 }.everywhere());
+    soak.cluster.sim.reset_connections();
 }
 
 fn rotate_token(soak: &mut Soak) {
@@ -109,7 +90,7 @@ struct Plan {
 
 /// A run in progress.
 struct Soak {
-    cluster: Cluster,
+    cluster: Scenario,
     token: String,
     agent: Agent,
     prober: Prober,
@@ -124,7 +105,7 @@ struct Soak {
 impl Soak {
     fn start(plan: &Plan) -> Self {
         // A Node with a hundred images has 20 kB.
-        let cluster = Cluster::with(|builder| {
+        let cluster = Scenario::with(|builder| {
             builder.kubelets(true).lease_interval(plan.lease_interval).node_bytes(20_000)
         });
         let agent = cluster.ready_agent(&[&format!("--stale-after={}s", plan.stale_after.as_secs())]);
@@ -143,11 +124,6 @@ impl Soak {
             complaints: Vec::new(),
             line_every: plan.line_every,
         }
-    }
-
-    fn fault(&mut self, fault: nodegate_kube_sim::Fault) {
-        self.cluster.sim.faults().add(fault);
-        self.cluster.sim.reset_connections();
     }
 
     /// Lets some time pass, with an event and a reading each second.

@@ -15,6 +15,7 @@ use kube::Config;
 use kube::client::Body;
 use kube::config::AuthInfo;
 use nodegate_program::last_cause;
+use nodegate_readiness::Reason;
 use std::error::Error as StdError;
 use std::io;
 use std::net::IpAddr;

@@ -1,19 +1,19 @@
 //! `GET /wait`, as `preStop` hooks and scripts send it. The core's own tests have the rules of each goal.
 
-use super::listening::{Listening, SERVICE};
-use super::{Balancer, EVERY, asked_by};
+use super::{HEALTH, SERVICE, asked_for, cordon, endpoints};
+use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::http::ProbeReply;
-use nodegate_testbed::{Cluster, NODE, http, until};
-use std::net::SocketAddr;
+use nodegate_testbed::{Agent, http, until};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A timeout that is not reached.
 const LONG: &str = "timeout=600";
 
-fn wait(address: SocketAddr, query: &str) -> ProbeReply {
+fn wait(agent: &Agent, query: &str) -> ProbeReply {
     let request = format!("GET /wait?{query} HTTP/1.0\r\n\r\n");
-    ProbeReply::parse(&http::exchange(address, &request, Duration::from_mins(2)).unwrap()).unwrap()
+    let answer = http::exchange(agent.address(), &request, Duration::from_mins(2)).unwrap();
+    ProbeReply::parse(&answer).unwrap()
 }
 
 fn said(reply: &ProbeReply) -> (u16, &str) {
@@ -21,68 +21,83 @@ fn said(reply: &ProbeReply) -> (u16, &str) {
 }
 
 /// Sends a request that has to wait, and returns when the agent holds it.
-fn hook(address: SocketAddr, query: &str) -> JoinHandle<ProbeReply> {
-    let query = format!("{query}&{LONG}");
-    let hook = thread::spawn(move || wait(address, &query));
+fn hook(agent: &Agent, query: &str) -> JoinHandle<ProbeReply> {
+    let (to, request) = (agent.address(), format!("GET /wait?{query}&{LONG} HTTP/1.0\r\n\r\n"));
+    let hook = thread::spawn(move || {
+        ProbeReply::parse(&http::exchange(to, &request, Duration::from_mins(2)).unwrap()).unwrap()
+    });
     // Its answer would come at once.
     thread::sleep(Duration::from_millis(500));
     assert!(!hook.is_finished(), "it does not wait: {:?}", hook.join());
     hook
 }
 
-/// The kubelet starts the hooks of a graceful shutdown before its Node says that it is not ready.
 #[test]
-fn a_hook_that_settles_waits_for_a_node_that_goes_out_later() {
-    let (listening, _balancers) = asked_by(1);
-    let settled = wait(listening.address, &format!("settle=1&{LONG}"));
+fn a_hook_ends_when_all_balancers_have_acknowledged() {
+    let (cluster, agent, _balancers) = asked_for(&[HEALTH; 2]);
+    let acknowledged = format!("for=acknowledged&{LONG}");
+    assert_eq!(said(&wait(&agent, &acknowledged)), (200, "the node is not going out"));
+    let settled = wait(&agent, &format!("settle=1&{LONG}"));
     assert_eq!(said(&settled), (200, "the node is not going out"));
-    let hook = hook(listening.address, "settle=60");
-    listening.cordon(true);
-    let acknowledged = (200, "acknowledged: the one balancer that probes");
-    assert_eq!(said(&hook.join().unwrap()), acknowledged);
-    assert_eq!(said(&wait(listening.address, LONG)), acknowledged, "it has come before");
+    // The kubelet starts the hooks of a graceful shutdown before its Node says that it is not ready.
+    let early = hook(&agent, "settle=60");
+    cordon(&cluster, &agent, true);
+    assert_eq!(said(&early.join().unwrap()), (200, "acknowledged: 2 balancers"));
+    assert_eq!(said(&wait(&agent, &acknowledged)), (200, "acknowledged: 2 balancers"), "it has come before");
+    assert_eq!(agent.get("/drain.json").json()["acknowledged"], true);
+
+    cordon(&cluster, &agent, false);
+    assert_eq!(said(&wait(&agent, &format!("for=ready&{LONG}"))), (200, "ready: 2 balancers"));
+    assert_eq!(agent.get("/drain.json").json()["acknowledged_ready"], true);
 }
 
 #[test]
-fn a_hook_names_the_missing_balancers_and_ends_when_the_node_comes_back() {
-    let (listening, mut balancers) = asked_by(2);
+fn a_hook_names_the_missing_balancers_and_ends_when_the_node_comes_back_or_the_agent_ends() {
+    let (cluster, agent, mut balancers) = asked_for(&[HEALTH; 2]);
     // It is waited for until it is gone.
-    balancers.pop();
-    thread::sleep(EVERY);
-    listening.cordon(true);
-    let late = wait(listening.address, "timeout=3");
+    balancers[1].stop();
+    cordon(&cluster, &agent, true);
+    let late = wait(&agent, "timeout=3");
     let missing = "not acknowledged within 3 s: 127.0.9.2 /health?drain=503 (got it 0 of 4 times";
     assert!(late.status == 504 && late.body.starts_with(missing), "{late:?}");
-    let hook = hook(listening.address, "for=acknowledged");
-    listening.cordon(false);
-    assert_eq!(said(&hook.join().unwrap()), (200, "the node is not going out"));
+    let first = hook(&agent, "for=acknowledged");
+    cordon(&cluster, &agent, false);
+    assert_eq!(said(&first.join().unwrap()), (200, "the node is not going out"));
+
+    cordon(&cluster, &agent, true);
+    let second = hook(&agent, "for=acknowledged");
+    let (ended, log) = agent.terminate();
+    assert!(ended.success(), "{log}");
+    let reply = second.join().unwrap();
+    let again = format!("/wait?for=acknowledged&{LONG}");
+    assert_eq!((reply.status, reply.header("location")), (307, Some(&*again)), "{reply:?}: to its successor");
 }
 
 /// The hook of a pod starts before its slice says that it terminates.
 #[test]
 fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledged() {
-    let listening = Listening::start();
-    let paths = ["/services/shop/web", "/services/shop/web?drain=404"];
-    let start = |(path, n)| Balancer::start(n, listening.address, path);
-    let _balancers: Vec<_> = paths.into_iter().zip(1..).map(start).collect();
-    until("both to be regular", || (listening.regular() == 2).then_some(()));
+    let (cluster, agent, _balancers) = asked_for(&["/services/shop/web", "/services/shop/web?drain=404"]);
     let acknowledged = format!("for=acknowledged&service={SERVICE}");
-    let hook = hook(listening.address, &acknowledged);
-    listening.endpoints(0);
-    assert_eq!(said(&hook.join().unwrap()), (200, "acknowledged: 2 balancers"));
+    let first = hook(&agent, &acknowledged);
+    endpoints(&cluster, 0);
+    assert_eq!(said(&first.join().unwrap()), (200, "acknowledged: 2 balancers"));
     let ready = format!("for=ready&service={SERVICE}");
-    let late = wait(listening.address, &format!("{ready}&timeout=1"));
+    let late = wait(&agent, &format!("{ready}&timeout=1"));
     assert_eq!(said(&late), (504, "not ready within 1 s: shop/web has no ready endpoint here"));
-    listening.endpoints(1);
-    assert_eq!(said(&wait(listening.address, &format!("{ready}&{LONG}"))), (200, "ready: 2 balancers"));
+    endpoints(&cluster, 1);
+    assert_eq!(said(&wait(&agent, &format!("{ready}&{LONG}"))), (200, "ready: 2 balancers"));
 
-    listening.cordon(true);
+    cordon(&cluster, &agent, true);
     let began = Instant::now();
-    let remains = wait(listening.address, &format!("{acknowledged}&{LONG}"));
+    let remains = wait(&agent, &format!("{acknowledged}&{LONG}"));
     assert_eq!(said(&remains), (200, "a ready endpoint of the Service remains on this node"));
     assert!(began.elapsed() >= Duration::from_secs(2), "the slice may yet change");
-    listening.lose_service();
-    let late = wait(listening.address, &format!("{acknowledged}&settle=0&timeout=1"));
+    cluster.sim.faults().add(Effect::Hang.on(FaultScope::all().resources(&["endpointslices"])));
+    cluster.sim.close_watches(Some("endpointslices"));
+    until("the Service to be stale", || {
+        (agent.get("/status.json").json()["services"][0]["stale"] == true).then_some(())
+    });
+    let late = wait(&agent, &format!("{acknowledged}&settle=0&timeout=1"));
     assert_eq!(
         said(&late),
         (504, "not acknowledged within 1 s: the cache is stale: the verdict may be a guess")
@@ -92,11 +107,11 @@ fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledg
 /// The last judgement may be a second old when the time to settle is over.
 #[test]
 fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
-    let listening = Listening::start();
-    let hook = hook(listening.address, &format!("service={SERVICE}"));
+    let (cluster, agent, _) = asked_for(&[]);
+    let hook = hook(&agent, &format!("service={SERVICE}"));
     // The hook began at least half a second ago, and settles after two.
     thread::sleep(Duration::from_millis(1200));
-    listening.endpoints(0);
+    endpoints(&cluster, 0);
     let no_prober = "no balancer probes /services/shop/web regularly";
     assert_eq!(said(&hook.join().unwrap()), (200, no_prober), "an endpoint does not remain");
 }
@@ -104,27 +119,13 @@ fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
 /// One policy: a hook goes on, a command says that it is not known; docs/acknowledgement.md has the table.
 #[test]
 fn where_no_client_probes_a_hook_goes_on_and_a_command_does_not_know() {
-    let listening = Listening::start();
-    listening.cordon(true);
+    let (cluster, agent, _) = asked_for(&[]);
+    cordon(&cluster, &agent, true);
     let no_prober = "no balancer probes this agent regularly";
-    assert_eq!(said(&wait(listening.address, LONG)), (200, no_prober));
-    let (code, lines) = super::wait(listening.address, &[]);
+    assert_eq!(said(&wait(&agent, LONG)), (200, no_prober));
+    let (code, lines) = super::wait(agent.address(), &[]);
     assert_eq!((code, &*lines[0]), (3, &*format!("not known whether acknowledged: {no_prober}")));
-    let reply = wait(listening.address, "format=json").json();
+    let reply = wait(&agent, "format=json").json();
     assert_eq!((&reply["state"], &reply["why"]), (&"no_probers".into(), &no_prober.into()));
     assert_eq!(reply["drain"]["not_known_code"], "no_probers", "which the eviction gate allows");
-}
-
-#[test]
-fn an_agent_that_ends_sends_a_hook_to_its_successor() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&[]);
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    let hook = hook(agent.address(), "for=acknowledged");
-    let (ended, log) = agent.terminate();
-    assert!(ended.success(), "{log}");
-    let reply = hook.join().unwrap();
-    let again = format!("/wait?for=acknowledged&{LONG}");
-    assert_eq!((reply.status, reply.header("location")), (307, Some(&*again)), "{reply:?}");
 }

@@ -1,19 +1,18 @@
 //! `nodegate wait`: its output and its exit codes, with and without probers. The core's own tests cover the
 //! same rules for longer times, under simulated time.
 
-mod handover;
 mod hooks;
-mod listening;
 mod pods;
 
-use listening::{Listening, SERVICE};
+use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::run;
-use nodegate_testbed::{Cluster, NODE, http, programs, until};
+use nodegate_testbed::prober::{Prober, Saw};
+use nodegate_testbed::{Agent, NODE, Scenario, http, programs, until};
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs `nodegate wait` with these arguments to its end.
 fn wait(address: SocketAddr, args: &[&str]) -> (i32, Vec<String>) {
@@ -40,56 +39,79 @@ fn waiting(address: SocketAddr, args: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Probes as a balancer does, from an address of its own, until it is dropped.
-struct Balancer(Arc<()>);
+/// The watched Service.
+const SERVICE: &str = "shop/web";
+const HEALTH: &str = "/health?drain=503";
 
-impl Balancer {
-    fn start(from: u8, address: SocketAddr, path: &'static str) -> Self {
-        let balancer = Self(Arc::new(()));
-        let lives = Arc::downgrade(&balancer.0);
-        std::thread::spawn(move || {
-            while lives.strong_count() > 0 {
-                // An agent that ends may refuse it.
-                let _ = ask(Ipv4Addr::new(127, 0, 9, from), address, path);
-                std::thread::sleep(EVERY);
-            }
+/// Starts an agent that knows its probers: a balancer for each path, at an address of its own.
+fn asked_for(paths: &[&'static str]) -> (Scenario, Agent, Vec<Prober>) {
+    let cluster = Scenario::start();
+    cluster.allow_services();
+    endpoints(&cluster, 1);
+    let agent = cluster.succeeding_agent(&["--watch-service=shop/web", "--stale-after=5s"]);
+    let start = |(number, path): (u8, &&'static str)| balancer(number, &agent, path);
+    let balancers = (1..).zip(paths).map(start).collect();
+    let is_regular = |prober: &&Value| prober["standing"] == "regular";
+    until("all to be regular", || {
+        let status = agent.get("/status.json").json();
+        let regular = status["probers"].as_array().unwrap().iter().filter(is_regular).count();
+        (regular == paths.len()).then_some(())
+    });
+    (cluster, agent, balancers)
+}
+
+/// Probes ten times a second, each time on a new connection.
+fn balancer(number: u8, agent: &Agent, path: &'static str) -> Prober {
+    let from = Ipv4Addr::new(127, 0, 9, number);
+    let ask = move |to| {
+        let asked = http::connect_from(from, to, http::TIMEOUT).and_then(|mut stream| {
+            stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+            stream.read_to_end(&mut Vec::new())
         });
-        balancer
-    }
+        // An agent that ends may refuse it.
+        asked.map_or_else(|error| Saw::Failed(error.to_string()), |_| Saw::Answer(200, String::new()))
+    };
+    Prober::start(agent.address(), ask, 10, 1)
 }
 
-/// Sends one probe from this address.
-fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> std::io::Result<()> {
-    let mut stream = http::connect_from(from, address, http::TIMEOUT)?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
-    stream.read_to_end(&mut Vec::new()).map(drop)
+/// Cordons the node, or uncordons it, and returns when the agent has seen that. A request for its health would be one
+/// of a prober.
+fn cordon(cluster: &Scenario, agent: &Agent, cordoned: bool) {
+    let (set, verdict): (fn(&Sim, &str) -> bool, _) =
+        if cordoned { (Sim::cordon, "draining") } else { (Sim::uncordon, "ready") };
+    assert!(set(&cluster.sim, NODE));
+    until(verdict, || (agent.get("/drain.json").json()["verdict"] == verdict).then_some(()));
 }
 
-const EVERY: Duration = Duration::from_millis(100);
-
-/// Starts an agent with this number of regular probers.
-fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
-    let listening = Listening::start();
-    let start = |n| Balancer::start(n, listening.address, "/health?drain=503");
-    let balancers = (1..=count).map(start).collect();
-    until("all to be regular", || (listening.regular() == usize::from(count)).then_some(()));
-    (listening, balancers)
+/// Sets the number of ready endpoints of [`SERVICE`] on this node.
+fn endpoints(cluster: &Scenario, here: u8) {
+    let endpoint = |number: u8| {
+        let node = if number < here { NODE } else { "n2" };
+        json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
+    };
+    let slice = json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+        "ports": [{"port": 8080}], "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
+    });
+    cluster.sim.apply(slice).unwrap();
 }
 
 #[test]
 fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again() {
-    let (listening, _balancers) = asked_by(2);
-    let waiting = waiting(listening.address, &[]);
-    listening.cordon(true);
+    let (cluster, agent, _balancers) = asked_for(&[HEALTH; 2]);
+    let waiting = waiting(agent.address(), &[]);
+    cordon(&cluster, &agent, true);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
     assert_eq!(code, 0, "{lines:#?}");
     for balancer in ["127.0.9.1", "127.0.9.2"] {
-        let acknowledged = format!("acknowledged  {balancer} /health?drain=503: ");
+        let acknowledged = format!("acknowledged  {balancer} {HEALTH}: ");
         assert!(lines.iter().any(|line| line.starts_with(&acknowledged)), "{lines:#?}");
     }
     let last = lines.last().unwrap();
     assert!(last.starts_with("acknowledged after ") && last.ends_with(": 2 balancers"), "{last}");
-    let shown = status(listening.address);
+    agent.next_rendering();
+    let shown = status(agent.address());
     for word in [
         "drain  acknowledged by all 2 probers",
         "PROBER",
@@ -99,9 +121,8 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
     ] {
         assert!(shown.contains(word), "{word} in {shown}");
     }
-    assert_eq!(listening.status()["drain"]["acknowledged"], true);
-    listening.cordon(false);
-    let (code, lines) = wait(listening.address, &["--for", "ready"]);
+    cordon(&cluster, &agent, false);
+    let (code, lines) = wait(agent.address(), &["--for", "ready"]);
     assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
 }
 
@@ -109,7 +130,7 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
 /// address is not enough.
 #[test]
 fn wait_accepts_only_the_agent_of_the_named_node() {
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let (at, uid) = (agent.address(), agent.get("/status.json").json()["uid"].as_str().unwrap().to_owned());
     for args in [&["--node", "n2"][..], &["--node", NODE, "--node-uid", "u-of-another-cluster"]] {
@@ -125,29 +146,47 @@ fn wait_accepts_only_the_agent_of_the_named_node() {
 
 #[test]
 fn wait_follows_one_service() {
-    let listening = Listening::start();
-    let _balancer = Balancer::start(1, listening.address, "/services/shop/web");
-    until("it to be regular", || (listening.regular() == 1).then_some(()));
-    let waiting = waiting(listening.address, &["--service", SERVICE]);
-    listening.endpoints(0);
+    let (cluster, agent, _balancers) = asked_for(&["/services/shop/web"]);
+    let waiting = waiting(agent.address(), &["--service", SERVICE]);
+    endpoints(&cluster, 0);
     let (code, lines) = said(waiting.wait_with_output().unwrap());
     assert!(code == 0 && lines.last().unwrap().ends_with(": the one balancer that probes"), "{lines:#?}");
     let acknowledged = "shop/web: no ready endpoint here; its balancers know";
-    let shown = status(listening.address);
-    assert!(shown.contains(acknowledged), "{shown}");
-    let get = |path| http::get(listening.address, path).unwrap().body;
-    assert!(get("/").contains(acknowledged));
-    assert!(get("/metrics").contains("nodegate_service_acknowledged{service=\"shop/web\"} 1"));
-    let (code, lines) = wait(listening.address, &["--service", "shop/other"]);
+    agent.next_rendering();
+    let shown = status(agent.address());
+    assert!(shown.contains(acknowledged) && agent.get("/").body.contains(acknowledged), "{shown}");
+    assert_eq!(agent.metric("nodegate_service_acknowledged{service=\"shop/web\"}"), Some(1.0));
+    let (code, lines) = wait(agent.address(), &["--service", "shop/other"]);
     assert!(code == 3 && lines[0].ends_with("name it with --watch-service"), "{lines:#?}");
+}
+
+/// Replaces an agent during a drain: the successor takes over the probers, so the acknowledgement does not start over.
+#[test]
+fn a_successor_knows_the_probers_of_its_predecessor() {
+    const TAKEN: &str = "took over the probers of the predecessor probers=1";
+    let (cluster, before, _balancers) = asked_for(&[HEALTH]);
+    cordon(&cluster, &before, true);
+    let began = Instant::now();
+    let after = cluster.agent(&[&format!("--listen-port={}", before.address().port())]);
+    assert_eq!(after.logged(TAKEN), 1, "{}", after.log_text());
+    drop(before);
+    let drain = || after.get("/drain.json").json();
+    assert!(drain()["not_known"].is_null() && drain()["probers"] == 1, "{}", drain());
+    until("acknowledged", || (drain()["acknowledged"] == true).then_some(()));
+    assert!(began.elapsed() < Duration::from_secs(90), "{:?}: it has listened itself", began.elapsed());
+    let status = after.get("/status.json").json();
+    assert!(status["drain"]["listening_ms"].as_u64().unwrap() > 300_000, "{status}");
+    // An agent without a predecessor has to listen for 90 s.
+    let alone = cluster.agent(&[]);
+    let drain = alone.get("/drain.json").json();
+    assert!(drain["not_known"].as_str().unwrap().contains("has listened for"), "{drain}");
+    assert_eq!(alone.logged(TAKEN) + alone.logged("can't take over"), 0, "{}", alone.log_text());
 }
 
 #[test]
 fn wrong_arguments_of_wait_are_unknown() {
     for (args, words) in [
-        (["--for", "gone"], "--for \"gone\": takes acknowledged, released or ready"),
         (["--fall", "3"], "unexpected argument '--fall'"),
-        (["--addr", "a b"], "--addr \"a b\": takes HOST"),
         (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
         (["--node-uid", "u"], "--node-uid needs --node"),
         (["--service=a/b", "--for=released"], "--for takes acknowledged or ready with --service"),

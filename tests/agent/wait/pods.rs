@@ -3,7 +3,7 @@
 use nodegate_local_checks::PodRoutes;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::network::node_network::NodeNetwork;
-use nodegate_testbed::{Cluster, NODE, http};
+use nodegate_testbed::{NODE, Scenario, http};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn pods_are_known_by_the_routes_to_them_and_their_hooks_wait_at_once() {
         assert_eq!(runtime.block_on(routes.lead_to_pod(address)), is_pod, "{address}");
     }
 
-    let cluster = Cluster::start();
+    let cluster = Scenario::start();
     let agent = net.agent_of(&cluster, "nameservers=off", &["--listen-address=::"]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");

@@ -1,8 +1,7 @@
 //! A balancer: a network namespace with HAProxy and, in a pair, keepalived.
 
-use super::scenario::APPS;
-use crate::lan::Lan;
-use crate::site::NODES;
+use super::setup::APPS;
+use crate::nodes::{Lan, NODES, node_address};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::until;
@@ -40,18 +39,14 @@ pub(super) struct Balancer {
     keepalived: Option<Program>,
     haproxy: Option<Program>,
     namespace: Namespace,
-    index: usize,
+    index: u8,
     dir: PathBuf,
 }
 
 impl Balancer {
     /// Creates a machine in the network, without programs.
-    pub(super) fn new(index: usize, lan: &Namespace, dir: &Path) -> Self {
-        let namespace = Namespace::new(&format!("drains-lb{index}"));
-        lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
-        lan.run(&format!("ip link set lb{index} master lan up"));
-        namespace.run(&format!("ip addr add 10.0.0.{}/24 dev eth0", 4 + index));
-        namespace.run("ip link set eth0 up");
+    pub(super) fn new(index: u8, lan: &Lan, dir: &Path) -> Self {
+        let namespace = lan.machine(&format!("lb{index}"), [10, 0, 0, 4 + index].into());
         Self { keepalived: None, haproxy: None, namespace, index, dir: dir.to_owned() }
     }
 
@@ -71,7 +66,7 @@ impl Balancer {
                 "frontend {service}\n    bind :{port}\n    default_backend {service}\nbackend {service}\n"
             );
             for (index, node) in NODES.into_iter().enumerate() {
-                let _ = writeln!(text, "    server {node} {}:{to}", Lan::node_address(index));
+                let _ = writeln!(text, "    server {node} {}:{to}", node_address(index));
             }
         }
         fs::write(&config, text).unwrap();

@@ -2,8 +2,8 @@
 //! API server's webhook. kubectl does what kubectl/pkg/drain does by itself; the others evict by `kubectl create --raw`,
 //! which does not obey `Retry-After` itself but shows it.
 
-use super::scenario::{DRAIN_ON, Drained, Scenario, agent};
-use crate::site::NODES;
+use super::setup::{DRAIN_ON, Drained, Drains, agent};
+use crate::nodes::NODES;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::{http, programs, until, until_or};
 use serde_json::json;
@@ -60,7 +60,7 @@ impl Drainer {
     ];
 }
 
-impl Scenario {
+impl Drains {
     /// Drains a node as this drainer does, and puts the node back into the pool.
     pub(super) fn drain_as(&self, number: usize, drainer: &Drainer) -> Drained {
         let node = number % NODES.len();
@@ -172,11 +172,11 @@ const HEALTH: SocketAddr =
 
 /// A running gate; ended when dropped.
 pub(super) struct Gate<'a> {
-    scenario: &'a Scenario,
+    scenario: &'a Drains,
     _program: Program,
 }
 
-impl Scenario {
+impl Drains {
     /// Starts the gate, and waits until evictions come to it.
     pub(super) fn gate(&self) -> Gate<'_> {
         let sim = &self.nodes.cluster.sim;

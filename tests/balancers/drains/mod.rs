@@ -7,13 +7,13 @@
 
 mod balancer;
 mod drainers;
-mod scenario;
+mod setup;
 
-use crate::site::NODES;
+use crate::nodes::NODES;
 use drainers::Drainer;
 use nodegate_testbed::http;
 use nodegate_testbed::prober::median_and_longest;
-use scenario::{Drained, Scenario};
+use setup::{Drained, Drains};
 use std::time::{Duration, Instant};
 
 /// The number of drains in each row, unless `DRAINS` overrides it: a hundred with one balancer, and with two.
@@ -27,7 +27,7 @@ const EVICTED_WITHIN: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
-    let scenario = Scenario::start();
+    let scenario = Drains::start();
     scenario.drain(0, Some("acknowledged"));
     scenario.drain(1, Some("released"));
     by_script(&scenario, 2);
@@ -50,7 +50,7 @@ fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
     assert_eq!(requests.lost, [0, 0], "{}", requests.failures);
 }
 
-fn by_script(scenario: &Scenario, node: usize) {
+fn by_script(scenario: &Drains, node: usize) {
     scenario.script("drain-node.sh", &[NODES[node], "--timeout=60s"]);
     assert!(scenario.pods_on(node).is_empty());
     scenario.bring_back(node);
@@ -58,7 +58,7 @@ fn by_script(scenario: &Scenario, node: usize) {
 
 /// Drains as kured does: it labels the node, sleeps, cordons and evicts. Its sleep is long enough if all
 /// probers have acknowledged by then; here the test waits for that.
-fn as_kured_does(scenario: &Scenario, node: usize) {
+fn as_kured_does(scenario: &Drains, node: usize) {
     scenario.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
     scenario.wait(node, "acknowledged");
     scenario.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
@@ -69,7 +69,7 @@ fn as_kured_does(scenario: &Scenario, node: usize) {
 
 /// Drains as the cluster autoscaler does: it taints the node, evicts pods, and waits until the annotation is
 /// gone. Here the pods stay: the script only waits for the sessions to end.
-fn as_the_autoscaler_does(scenario: &Scenario, node: usize) {
+fn as_the_autoscaler_does(scenario: &Drains, node: usize) {
     let annotation = "delay-deletion.cluster-autoscaler.kubernetes.io/nodegate";
     scenario.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
     scenario.script("release-autoscaled.sh", &[]);
@@ -85,7 +85,7 @@ fn as_the_autoscaler_does(scenario: &Scenario, node: usize) {
 #[ignore = "make drains: twenty minutes"]
 fn table() {
     let drains = std::env::var("DRAINS").ok().and_then(|text| text.parse().ok()).unwrap_or(DRAINS);
-    let mut scenario = Scenario::start();
+    let mut scenario = Drains::start();
     let mut rows = Vec::new();
     for balancers in ["one HAProxy", "two HAProxy, keepalived"] {
         if balancers.starts_with("two") {

@@ -3,7 +3,7 @@
 use super::scene::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scene};
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::waiting::until_or;
-use nodegate_testbed::{Cluster, NODE, needs_root};
+use nodegate_testbed::{NODE, Scenario, needs_root};
 use serde_json::{Value, json};
 
 /// The maximum of open connections: one that the agent leaves stays open until its watches have ended.
@@ -15,7 +15,7 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
     let address = scene.cluster.sim.address();
     let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
     assert_eq!(scene.agent.metric(&up), Some(1.0));
-    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fault(|scene| scene.cluster.kill_api());
     scene.fails_open();
     assert_eq!(scene.agent.metric(&up), Some(0.0));
     let lost = |line: &&str| {
@@ -23,7 +23,7 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
     };
     assert_eq!(scene.agent.log_text().lines().filter(lost).count(), 1, "{}", scene.agent.log_text());
     scene.cluster.sim.cordon(NODE);
-    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.heal(|scene| scene.cluster.restart_api());
     scene.restarts("disconnected", 1.0);
     scene.logged_once(LOST);
     scene.recovers(CORDONED);
@@ -49,34 +49,36 @@ fn a_connection_whose_packets_vanish_is_replaced() {
     scene.ends("packets of open connections dropped", &[FRESH, CORDONED]);
 }
 
-#[test]
-fn attempts_to_connect_into_a_black_hole_end() {
-    needs_root("packets that the kernel drops");
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        scene.cluster.sim.half_open();
-        scene.cluster.sim.blackhole_new().unwrap();
-    });
-    scene.fails_open();
-    // The first is the end of the old connection; then the agent gives up an attempt to connect, too.
-    scene.restarts("disconnected", 2.0);
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers(FRESH);
-    scene.ends("packets of new connections dropped, too", &[FRESH, STALE, FRESH]);
-}
+/// A fault of new connections: how it begins, and the restarts of the Node's watch, with their number, that show what the
+/// agent has given up. The first is the end of the old connection.
+type NewConnections = (&'static str, fn(&Scenario), &'static str, f64);
 
 #[test]
-fn a_connection_that_is_accepted_and_never_served_is_given_up() {
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        scene.cluster.sim.ignore_new();
-        scene.cluster.sim.reset_connections();
-    });
-    scene.fails_open();
-    scene.restarts("timeout", 1.0);
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers(FRESH);
-    scene.ends("new connections accepted, never served", &[FRESH, STALE, FRESH]);
+fn attempts_to_connect_end() {
+    needs_root("packets that the kernel drops");
+    let faults: [NewConnections; 2] = [
+        ("packets of new connections dropped, too", into_a_black_hole, "disconnected", 2.0),
+        ("new connections accepted, never served", unserved, "timeout", 1.0),
+    ];
+    for (name, begin, reason, times) in faults {
+        let mut scene = Scene::start(SOON_STALE);
+        scene.fault(|scene| begin(&scene.cluster));
+        scene.fails_open();
+        scene.restarts(reason, times);
+        scene.heal(|scene| scene.cluster.sim.heal());
+        scene.recovers(FRESH);
+        scene.ends(name, &[FRESH, STALE, FRESH]);
+    }
+}
+
+fn into_a_black_hole(cluster: &Scenario) {
+    cluster.sim.half_open();
+    cluster.sim.blackhole_new().unwrap();
+}
+
+fn unserved(cluster: &Scenario) {
+    cluster.sim.ignore_new();
+    cluster.sim.reset_connections();
 }
 
 /// Sends GOAWAY after every answer, fifty times as often as the maximum of `--goaway-chance`.
@@ -103,7 +105,7 @@ fn goaway_after_every_answer_makes_no_storm_of_connections() {
 }
 
 /// Writes a kubeconfig with credentials of this kind, and returns its user. A Pod's token is a `tokenFile`, too.
-fn write_user(cluster: &Cluster, kind: &str, token: &str) -> Value {
+fn write_user(cluster: &Scenario, kind: &str, token: &str) -> Value {
     let file = cluster.dir.path().join("token");
     let user = match kind {
         "exec" => {
@@ -126,7 +128,7 @@ fn write_user(cluster: &Cluster, kind: &str, token: &str) -> Value {
 #[test]
 fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
     for kind in ["token", "exec", "tokenFile", "client-certificate"] {
-        let cluster = Cluster::with(|builder| builder);
+        let cluster = Scenario::with(|builder| builder);
         let first = write_user(&cluster, kind, cluster.token());
         let agent = cluster.ready_agent(&["--stale-after=6s"]);
         let answered =
@@ -138,24 +140,4 @@ fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
         until_or(|| (answered() >= before + 2.0).then_some(()), || format!("{kind}: {}", agent.log_text()));
         agent.wait_for("a fresh answer", |reply| reply.status == 200 && !reply.is_stale());
     }
-}
-
-/// Shows that the agent reads its kubeconfig again.
-#[test]
-fn a_rotated_token_is_used_without_a_restart() {
-    let mut scene = Scene::start(SOON_STALE);
-    scene.fault(|scene| {
-        assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
-        scene.cluster.sim.reset_connections();
-    });
-    scene.fails_open();
-    scene.restarts("unauthorized", 1.0);
-    scene.logged_once(r#"watch failed again; retrying resource="nodes" reason="unauthorized""#);
-    scene.heal(|scene| {
-        let config = scene.cluster.sim.kubeconfig_for("new-token");
-        std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
-    });
-    scene.logged_once(LOST);
-    scene.recovers(FRESH);
-    scene.ends("401: token rotated", &[FRESH, STALE, FRESH]);
 }

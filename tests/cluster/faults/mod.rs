@@ -4,6 +4,5 @@
 // `make faults` prints a line for each.
 
 mod connections;
-mod etcd;
 mod host;
 mod scene;

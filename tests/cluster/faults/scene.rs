@@ -1,7 +1,7 @@
 //! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
 use nodegate_testbed::prober::{Probe, Prober, health, trail};
-use nodegate_testbed::{Agent, Cluster, NODE, until, until_or};
+use nodegate_testbed::{Agent, NODE, Scenario, until, until_or};
 use std::time::{Duration, Instant};
 
 /// Short, to keep outages short; the kubelet renews its Lease twice a second to match.
@@ -33,7 +33,7 @@ const RECOVERED: &str = "the cache follows the API server again";
 pub(crate) const LOST: &str = "watch failed; retrying";
 
 pub(crate) struct Scene {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Scenario,
     pub(crate) agent: Agent,
     pub(crate) prober: Prober,
     began: Instant,
@@ -43,8 +43,8 @@ pub(crate) struct Scene {
 }
 
 /// Starts a cluster whose kubelet renews its Lease twice a second.
-pub(crate) fn cluster() -> Cluster {
-    Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_millis(500)))
+pub(crate) fn cluster() -> Scenario {
+    Scenario::with(|builder| builder.kubelets(true).lease_interval(Duration::from_millis(500)))
 }
 
 impl Scene {
@@ -56,14 +56,10 @@ impl Scene {
     }
 
     /// Waits until this agent has seen its Node ready and a heartbeat.
-    pub(crate) fn of(cluster: Cluster, agent: Agent) -> Self {
+    pub(crate) fn of(cluster: Scenario, agent: Agent) -> Self {
         agent.wait_ready();
         let heartbeat = r#"nodegate_watch_events_total{resource="leases",type="apply"}"#;
         until("a heartbeat", || agent.metric(heartbeat));
-        Self::probed(cluster, agent)
-    }
-
-    pub(crate) fn probed(cluster: Cluster, agent: Agent) -> Self {
         let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
         prober.wait(SOME);
         let now = Instant::now();

@@ -12,7 +12,7 @@ use balancer::{Balancer, Seen};
 use group::Group;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::{Program, descriptors, memory};
-use nodegate_testbed::{Cluster, NODE, programs, until};
+use nodegate_testbed::{NODE, Scenario, programs, until};
 use std::env;
 use std::net::SocketAddr;
 use std::panic::catch_unwind;
@@ -84,7 +84,7 @@ struct Scene {
     group: Group,
     port: u16,
     is_optimised: bool,
-    _cluster: Cluster,
+    _cluster: Scenario,
     network: Namespace,
 }
 
@@ -109,7 +109,7 @@ impl Scene {
         let network = Namespace::new("strangers");
         network.shell(NETWORK);
         let _stay = network.stay();
-        let cluster = Cluster::start();
+        let cluster = Scenario::start();
         let group = Group::new(MEMORY, if is_optimised { MILLICPU } else { MILLICPU_OF_DEBUG });
         let mut command = group.command(&agent.with_file_name(port.program));
         let directory = cluster.dir.path().to_str().unwrap();

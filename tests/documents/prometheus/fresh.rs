@@ -1,7 +1,7 @@
 //! All metrics of a fresh agent, against a golden file.
 
 use super::check_metrics;
-use nodegate_testbed::{Cluster, NODE, until};
+use nodegate_testbed::{NODE, Scenario, until};
 use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
@@ -30,7 +30,7 @@ fn masked(text: &str) -> String {
 fn the_metrics_of_a_fresh_agent_match_the_golden_file() {
     // Nothing happens but the start: no renewal of the Lease, no consistency check.
     let long = Duration::from_hours(1);
-    let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long));
+    let cluster = Scenario::with(|builder| builder.kubelets(true).lease_interval(long));
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
     let args = [
         "--background-checks=kubelet",

@@ -4,7 +4,7 @@ use nodegate_kube_sim::{Builder, Rule, Sim};
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::{Cluster, NODE, until, until_or};
+use nodegate_testbed::{NODE, Scenario, until, until_or};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(crate) fn draining(uid: &str) -> Value {
 }
 
 pub(crate) struct Lab {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: Scenario,
     pub(crate) agent: Stub,
     pub(crate) uid: String,
 }
@@ -61,7 +61,7 @@ impl Lab {
 
     pub(crate) fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
         // Plain HTTP: the tests' own client speaks it.
-        let cluster = Cluster::with(|builder| set(builder.tls(false)));
+        let cluster = Scenario::with(|builder| set(builder.tls(false)));
         let sim = &cluster.sim;
         sim.service_account(TOKEN, NAMESPACE, NAME, gate_rules());
         std::fs::write(cluster.dir.path().join("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();

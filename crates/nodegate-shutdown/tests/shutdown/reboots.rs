@@ -7,7 +7,7 @@ use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw, exchange};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::{Cluster, NODE, programs};
+use nodegate_testbed::{NODE, Scenario, programs};
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -107,7 +107,7 @@ const CASES: [Case; 19] = [
 /// The system of a node, the cluster, and two balancers outside with their clients.
 struct Scene {
     debian: Debian,
-    cluster: Cluster,
+    cluster: Scenario,
     clients: Vec<Prober>,
     /// The time of the last command.
     began: Instant,
@@ -117,7 +117,7 @@ struct Scene {
 impl Scene {
     /// Starts all, and waits until the agent knows both balancers, unless the case is about one that does not.
     fn start(case: &str) -> Self {
-        let cluster = Cluster::start();
+        let cluster = Scenario::start();
         let over = files(case, &cluster);
         let debian = Debian::boot(&root(), Some(&over));
         let interval = if case.ends_with("slow") { "20s" } else { "1s" };
@@ -260,7 +260,7 @@ fn root() -> PathBuf {
 
 /// Makes the files of the node: an ingress and the agent as the pods of a node are, which nothing ends before systemd ends
 /// all processes, and the program, or for the case `package` what installs it.
-fn files(case: &str, cluster: &Cluster) -> PathBuf {
+fn files(case: &str, cluster: &Scenario) -> PathBuf {
     let over = cluster.dir.path().join("over");
     let write = |path: &str, text: &str| {
         let file = over.join(path);
@@ -343,7 +343,7 @@ fn frontend(number: u16) -> SocketAddr {
 
 /// Starts a balancer whose only check is the agent's answer, and which retries nothing; the second server stands for the other
 /// nodes.
-fn balance(cluster: &Cluster, number: u16, interval: &str) -> Haproxy {
+fn balance(cluster: &Scenario, number: u16, interval: &str) -> Haproxy {
     let directory = cluster.dir.path().join(format!("lb{number}"));
     fs::create_dir(&directory).unwrap();
     let (at, elsewhere) = (frontend(number), frontend(90 + number));

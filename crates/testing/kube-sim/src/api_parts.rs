@@ -3,7 +3,7 @@
 use crate::api::auth::Tokens;
 use crate::counters::Counters;
 use crate::faults::etcd::Etcd;
-use crate::faults::health::{Distribution, Health};
+use crate::faults::health::Health;
 use crate::faults::requests::Faults;
 use crate::store::Store;
 use std::sync::Arc;
@@ -27,6 +27,4 @@ pub(crate) struct Api {
     /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
     /// is the administrator, as on the insecure port that API servers once had.
     pub anonymous: bool,
-    /// The distribution that the simulator imitates.
-    pub distribution: Distribution,
 }

@@ -3,7 +3,6 @@
 use crate::api::auth::Tokens;
 use crate::api_parts::Api;
 use crate::cluster::node_controller;
-use crate::faults::health::Distribution;
 use crate::net::Net;
 use crate::net::tls::{SetupError, Tls};
 use crate::server::ApiServer;
@@ -32,7 +31,6 @@ pub struct Builder {
     lease_interval: Duration,
     lifecycle: bool,
     anonymous: Option<bool>,
-    distribution: Distribution,
 }
 
 impl Default for Builder {
@@ -47,7 +45,6 @@ impl Default for Builder {
             lease_interval: Duration::from_secs(10),
             lifecycle: true,
             anonymous: None,
-            distribution: Distribution::default(),
         }
     }
 }
@@ -89,8 +86,6 @@ setters! {
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
     anonymous(on: bool) => anonymous = Some(on);
-    /// Sets the simulated distribution (default: Kubernetes itself).
-    distribution(distribution: Distribution) => distribution = distribution;
 }
 
 impl Builder {
@@ -139,7 +134,6 @@ impl Builder {
             etcd: Arc::default(),
             health: Arc::default(),
             anonymous: self.anonymous.unwrap_or(self.tls),
-            distribution: self.distribution,
         })
     }
 

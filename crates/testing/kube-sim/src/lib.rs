@@ -29,7 +29,6 @@ pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use builder::Builder;
 pub use cluster::node::make as make_node;
 pub use counters::{Counters, Reading, RequestKind};
-pub use faults::health::Distribution;
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
 pub use net::Net;
 pub use net::tls::SetupError;

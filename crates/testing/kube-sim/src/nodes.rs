@@ -40,6 +40,13 @@ impl Sim {
         node::edit(self.store(), name, (manager, ""), edit)
     }
 
+    /// Sets the `InternalIP`s of a node.
+    pub fn set_addresses(&self, name: &str, ips: &[impl ToString]) -> bool {
+        let ips: Vec<_> =
+            ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()})).collect();
+        self.edit_node(name, "kubelet", |node| node["status"]["addresses"] = json!(ips))
+    }
+
     /// Sets `spec.unschedulable`, as `kubectl cordon` does.
     pub fn cordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {

@@ -13,6 +13,7 @@ use http::{Request, Response};
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tower::{BoxError, Service};
 
@@ -71,6 +72,11 @@ impl ApiServer {
     /// `etcd`, too.
     pub fn fail_readyz(&self, parts: &[&str]) {
         self.api.health.fail(parts);
+    }
+
+    /// Takes the parts that ask etcd out of `/readyz`, as in OpenShift. `/livez` keeps its own.
+    pub fn take_etcd_out_of_readyz(&self) {
+        self.api.health.readyz_without_etcd.store(true, Ordering::Relaxed);
     }
 
     /// Starts the server again on the same port. Its caches hold the content of an etcd that was restored

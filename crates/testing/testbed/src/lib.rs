@@ -1,8 +1,7 @@
 //! The shared library of the tests, the benchmarks and the demo: the real agent as a child process, simulated
 //! clusters, the programs around them, and probers.
 //!
-//! Any failure in it ends the test with a panic. The demo therefore starts its programs in its own way: a
-//! person needs a line with advice, and an exit code.
+//! Any failure in it ends the test with a panic. The demo turns the panic into a line and an exit code.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +13,6 @@
 )]
 
 pub mod agent;
-pub mod cluster;
 pub mod debian;
 pub mod haproxy;
 pub mod http;
@@ -25,13 +23,13 @@ pub mod prober;
 pub mod process;
 pub mod programs;
 pub mod real_cluster;
-pub mod rollout;
+pub mod scenario;
 pub mod stub;
 pub mod waiting;
 
 // Nearly every test starts with these.
 pub use agent::Agent;
-pub use cluster::{Cluster, NODE};
 pub use http::ProbeReply;
 pub use programs::needs_root;
+pub use scenario::{NODE, Scenario};
 pub use waiting::{until, until_or};

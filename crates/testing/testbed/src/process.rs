@@ -1,11 +1,10 @@
 //! Other processes, as the kernel reports them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Sends a signal by its name.
@@ -40,26 +39,38 @@ pub struct Program(Child);
 impl Program {
     /// Starts the program in the background.
     pub fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
     /// Starts a program with its output in this file, for tests that read some of it later.
     pub fn start_into(command: &mut Command, file: &Path) -> Self {
         let file = File::create(file).unwrap();
         let same = file.try_clone().unwrap();
-        Self(command.stdin(Stdio::null()).stdout(file).stderr(same).spawn().unwrap())
+        Self::spawn(command.stdout(file).stderr(same))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}; hack/install installs it")))
     }
 
     /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    /// Returns the exit status if the program has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        signal(self.pid(), "TERM");
-        let _ = self.0.wait();
+        if self.ended().is_none() {
+            signal(self.pid(), "TERM");
+            let _ = self.0.wait();
+        }
     }
 }
 
@@ -100,30 +111,12 @@ pub fn sleeps(pid: u32) -> u64 {
 }
 
 /// The memory of a process in KiB.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryUsage {
     /// The resident memory of any kind.
     pub resident: u64,
     /// The part of the resident memory that no file backs.
     pub anonymous: u64,
-}
-
-impl MemoryUsage {
-    /// Returns the resident memory in MiB.
-    pub fn resident_mib(self) -> f64 {
-        mib(self.resident)
-    }
-
-    /// Returns the memory without a file behind it, in MiB.
-    pub fn anonymous_mib(self) -> f64 {
-        mib(self.anonymous)
-    }
-}
-
-fn mib(kib: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "less than the memory of a machine")]
-    let kib = kib as f64;
-    kib / 1024.0
 }
 
 /// Returns the memory of a process. The sum over its mappings is exact, unlike the counters in `status`.

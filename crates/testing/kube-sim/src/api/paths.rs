@@ -32,7 +32,7 @@ pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiR
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         [name @ ("livez" | "readyz" | "healthz")] => {
-            api.health.reply(name, &asked.query, api.distribution, api.etcd.answers()).await
+            api.health.reply(name, &asked.query, api.etcd.answers()).await
         }
         ["version"] => reply::json(StatusCode::OK, VERSION),
         [root @ ("api" | "apis")] => discovery(*root == "api", asked.header(&ACCEPT)),

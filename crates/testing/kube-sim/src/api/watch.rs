@@ -261,31 +261,10 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     Some((now + jittered).min(last))
 }
 
-/// Returns an empty object with only a version.
+/// Returns an object with only a type and a version: no client reads more of a bookmark.
 fn bookmark(resource: &Resource, version: u64) -> Value {
-    let mut value = match resource.plural {
-        "nodes" => json!({"spec": {}, "status": blank_status()}),
-        "pods" => json!({"spec": {"containers": null}, "status": {}}),
-        "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
-        "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
-        "configmaps" | "secrets" | "serviceaccounts" => json!({}),
-        _ if resource.has_status() => json!({"spec": {}, "status": {}}),
-        _ => json!({"spec": {}}),
-    };
-    value["kind"] = json!(resource.kind);
-    value["apiVersion"] = json!(resource.api_version());
-    value["metadata"] = json!({"resourceVersion": version.to_string()});
-    value
-}
-
-/// Returns an empty status of a Node. Go prints these fields even when they are empty.
-fn blank_status() -> Value {
     json!({
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-        "nodeInfo": {
-            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
-            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
-            "operatingSystem": "", "architecture": "",
-        },
+        "kind": resource.kind, "apiVersion": resource.api_version(),
+        "metadata": {"resourceVersion": version.to_string()},
     })
 }

@@ -3,6 +3,7 @@
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 use http::StatusCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,16 +19,8 @@ const ETCD_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     failing: Mutex<Vec<String>>,
-}
-
-/// The distribution of Kubernetes whose API servers the simulator imitates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Distribution {
-    /// Kubernetes: `/readyz` and `/livez` have parts that ask etcd.
-    #[default]
-    Kubernetes,
-    /// OpenShift: only `/livez` has one.
-    OpenShift,
+    /// True if `/readyz` has no part that asks etcd, as OpenShift's.
+    pub(crate) readyz_without_etcd: AtomicBool,
 }
 
 impl Health {
@@ -39,17 +32,11 @@ impl Health {
 
     /// Returns the answer of `livez`, `healthz` or `readyz` (`name`) to this query, which may exclude parts.
     /// `etcd_answers` is false for a server that is cut off from etcd.
-    pub(crate) async fn reply(
-        &self,
-        name: &str,
-        query: &QueryString,
-        distribution: Distribution,
-        etcd_answers: bool,
-    ) -> ApiReply {
+    pub(crate) async fn reply(&self, name: &str, query: &QueryString, etcd_answers: bool) -> ApiReply {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_readyz = name == "readyz";
         let own = PARTS.iter().copied().take(if is_readyz { PARTS.len() } else { ALIVE });
-        let without_etcd = is_readyz && distribution == Distribution::OpenShift;
+        let without_etcd = is_readyz && self.readyz_without_etcd.load(Ordering::Relaxed);
         let own = own.filter(|part| !(without_etcd && ETCD.contains(part)));
         let more = failing.iter().map(String::as_str).filter(|part| is_readyz && !PARTS.contains(part));
         let excluded: Vec<&str> = query.all("exclude").collect();

@@ -32,12 +32,6 @@ impl Object {
     }
 }
 
-/// Renders an object with its type first.
-pub(crate) fn render(value: &Value) -> String {
-    let (kind, version, item) = (&value["kind"], &value["apiVersion"], render_item(value));
-    format!("{{\"kind\":{kind},\"apiVersion\":{version},{}", item.trim_start_matches('{'))
-}
-
 /// Renders an object without its type, as in a list.
 pub(crate) fn render_item(value: &Value) -> String {
     let fields = value.as_object().into_iter().flatten();

@@ -1,6 +1,6 @@
 //! The form of objects that a client asks for.
 
-use crate::store::object::{render, render_item};
+use crate::store::object::render_item;
 use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl ObjectFormat {
 
     /// Renders an object.
     pub(crate) fn render(self, object: &Value) -> String {
-        render(&self.form(object))
+        self.form(object).to_string()
     }
 
     /// Renders an item of a list. Whole objects have no type there.

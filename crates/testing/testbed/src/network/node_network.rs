@@ -6,10 +6,10 @@
 // ```
 
 use crate::agent::Agent;
-use crate::cluster::Cluster;
 use crate::network::namespaces::{Namespace, Stay};
 use crate::process;
 use crate::programs::{self, run};
+use crate::scenario::Scenario;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -165,7 +165,7 @@ impl NodeNetwork {
     }
 
     /// Starts the agent on the node in a cluster, which must have been started here, with further arguments.
-    pub fn agent_of(&self, cluster: &Cluster, settings: &str, args: &[&str]) -> Agent {
+    pub fn agent_of(&self, cluster: &Scenario, settings: &str, args: &[&str]) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
         fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();

@@ -1,10 +1,17 @@
-//! A simulated cluster with one node, `n1`. The agent's credentials allow only what the manifests allow.
+//! The fixture of whole programs: a simulated cluster with one node, `n1`, and agents. Their credentials allow only what
+//! the manifests allow.
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
+use crate::network::ports;
+use crate::stub::read_request;
 use nodegate_kube_sim::{Builder, Rule, Sim};
+use socket2::{Domain, Socket, Type};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -12,8 +19,8 @@ use tokio::runtime::Runtime;
 pub const NODE: &str = "n1";
 const TOKEN: &str = "agent-token";
 
-/// The cluster. Drop removes it.
-pub struct Cluster {
+/// A simulated cluster and its agents. Drop removes it.
+pub struct Scenario {
     /// The simulated API server with its cluster.
     pub sim: Sim,
     /// A directory for the test's files.
@@ -21,15 +28,15 @@ pub struct Cluster {
     runtime: Runtime,
 }
 
-/// Returns the permissions of manifests/install.yaml. `tests/documents/manifests` compares the manifests with them.
-pub fn agent_rules() -> Vec<Rule> {
+/// Returns the permissions of manifests/install.yaml.
+fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
         Rule::allow(&["list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
     ]
 }
 
-impl Cluster {
+impl Scenario {
     /// Returns a cluster over TLS whose kubelet renews its Lease.
     pub fn start() -> Self {
         Self::with(|builder| builder.kubelets(true))
@@ -37,12 +44,17 @@ impl Cluster {
 
     /// Returns a cluster over TLS with further settings.
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::of(set(Sim::builder().tls(true).node(NODE)))
+    }
+
+    /// Returns a cluster with the nodes and settings of this builder alone.
+    pub fn of(builder: Builder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let builder = set(Sim::builder().tls(true).node(NODE));
         let sim = runtime.block_on(builder.start()).unwrap();
         sim.service_account(TOKEN, "nodegate", "nodegate", agent_rules());
-        let cluster = Self { sim, dir: tempfile::tempdir().unwrap(), runtime };
+        let dir = tempfile::Builder::new().prefix("nodegate-").tempdir().unwrap();
+        let cluster = Self { sim, dir, runtime };
         cluster.write_kubeconfig();
         cluster
     }
@@ -87,6 +99,26 @@ impl Cluster {
         agent
     }
 
+    /// Starts an agent after another one that had listened for minutes: it knows its probers at once.
+    pub fn succeeding_agent(&self, args: &[&str]) -> Agent {
+        const STATUS: &str = r#"{"drain":{"listening_ms":400000}}"#;
+        let port = ports::free();
+        // Both listen there, as during an upgrade.
+        let before = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        before.set_reuse_port(true).unwrap();
+        before.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()).unwrap();
+        before.listen(1).unwrap();
+        let before = TcpListener::from(before);
+        let asked = thread::spawn(move || {
+            let (mut stream, _) = before.accept().unwrap();
+            read_request(&mut stream);
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{STATUS}", STATUS.len()).unwrap();
+        });
+        let agent = self.agent(&[args, &[&format!("--listen-port={port}")]].concat());
+        asked.join().unwrap();
+        agent
+    }
+
     /// Writes the agent's kubeconfig. It must be written again after a CA rotation.
     pub fn write_kubeconfig(&self) {
         std::fs::write(self.kubeconfig(), self.sim.kubeconfig_for(TOKEN)).unwrap();
@@ -101,6 +133,21 @@ impl Cluster {
     #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
     pub fn token(&self) -> &'static str {
         TOKEN
+    }
+
+    /// Kills the API server.
+    pub fn kill_api(&self) {
+        self.wait(self.sim.kill());
+    }
+
+    /// Starts the API server again.
+    pub fn restart_api(&self) {
+        self.wait(self.sim.restart(false)).unwrap();
+    }
+
+    /// Runs a future beside the test.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(future);
     }
 
     /// Waits for a future of the simulator.

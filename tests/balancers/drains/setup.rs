@@ -3,16 +3,14 @@
 use super::balancer::Balancer;
 use super::{EVICTED_WITHIN, Requests, SOON};
 use crate::backend::{Backend, SLOW};
-use crate::lan::Lan;
-use crate::nodes::Nodes;
-use crate::site::{HTTP_PORT, NODES, Site};
+use crate::nodes::{HTTP_PORT, Lan, NODES, Nodes, node_address};
 use crate::traffic::request;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::pods::{RunningPod, keep};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::programs::{self, must_run};
 use nodegate_testbed::{http, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -39,7 +37,7 @@ const TIMEOUT: &str = "--timeout=60s";
 /// The times at which pods were asked to end, with the node of each.
 type PodEnds = Arc<Mutex<Vec<(Instant, String)>>>;
 
-pub(super) struct Scenario {
+pub(super) struct Drains {
     began: Instant,
     clients: [Prober; 2],
     balancers: [Balancer; 2],
@@ -65,39 +63,36 @@ impl Drained {
 }
 
 pub(super) fn agent(node: usize) -> SocketAddr {
-    (Lan::node_address(node), HTTP_PORT).into()
+    (node_address(node), HTTP_PORT).into()
 }
 
 /// Runs a pod: it serves until it is evicted, and finishes the open connections.
-async fn run(site: Arc<Site>, pod: RunningPod, ends: PodEnds) {
+async fn run(lan: Arc<Lan>, pod: RunningPod, ends: PodEnds) {
     let index = NODES.iter().position(|node| *node == pod.node).unwrap();
     let (_, port) = APPS.into_iter().find(|(app, _)| *app == pod.app).unwrap();
-    let start = move || site.on_node(index, || Backend::start(NODES[index], [0; 4].into(), port));
+    let start = move || lan.nodes[index].act(|| Backend::start(NODES[index], port));
     let server = spawn_blocking(start).await.unwrap();
     let _ = pod.evicted.await;
     ends.lock().unwrap().push((Instant::now(), pod.node));
     server.stop();
 }
 
-impl Scenario {
+impl Drains {
     /// Starts with one balancer that has the shared address, and returns when the agents have listened long
     /// enough to know their probers.
     pub(super) fn start() -> Self {
-        let nodes = Nodes::start_with(|| Site::lan(SHARED.into()), AGENT_ARGS);
+        let nodes = Nodes::start(AGENT_ARGS);
         let sim = &nodes.cluster.sim;
         for (index, node) in NODES.into_iter().enumerate() {
-            let addresses = json!([{"type": "InternalIP", "address": Lan::node_address(index)}]);
-            let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
-            assert!(sim.edit_node(node, "test", set));
+            assert!(sim.set_addresses(node, &[node_address(index)]));
         }
         let ends = PodEnds::default();
-        let (sim, site, of_pods) = (sim.clone(), Arc::clone(&nodes.site), ends.clone());
-        let program = move |pod| run(site.clone(), pod, of_pods.clone());
-        let keep = async move { keep(sim, &APPS.map(|(app, _)| app), program).await };
-        nodes.cluster.wait(async { drop(tokio::spawn(keep)) });
+        let (sim, lan, of_pods) = (sim.clone(), Arc::clone(&nodes.lan), ends.clone());
+        let program = move |pod| run(lan.clone(), pod, of_pods.clone());
+        nodes.cluster.spawn(async move { keep(sim, &APPS.map(|(app, _)| app), program).await });
 
-        let router = &nodes.site.machines().router;
-        let mut balancers = [0, 1].map(|index| Balancer::new(index, router, nodes.site.dir()));
+        let router = &nodes.lan.router;
+        let mut balancers = [0, 1].map(|index| Balancer::new(index, &nodes.lan, nodes.dir()));
         balancers[0].start_haproxy();
         balancers[0].address("add");
         let client = |port: u16| {
@@ -115,7 +110,7 @@ impl Scenario {
 
     /// Returns the machine of the API server, the clients and the administrator.
     pub(super) fn router(&self) -> &Namespace {
-        &self.nodes.site.machines().router
+        &self.nodes.lan.router
     }
 
     /// Adds the second balancer; from now on keepalived decides which one has the address.
