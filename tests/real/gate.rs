@@ -1,19 +1,16 @@
 //! The eviction gate behind a real API server: its reviews, its retries of a denial, plain `kubectl drain` of
-//! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
+//! a pod that ends at SIGTERM, while clients send requests through HAProxy.
 
-use crate::site::{Requests, Site, Way, drain};
-use nodegate_testbed::prober::{Prober, health, median_and_longest};
+use crate::site::{Requests, Site, Way, drain, metric};
+use nodegate_testbed::prober::median_and_longest;
 use nodegate_testbed::process::Program;
+use nodegate_testbed::programs;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, MERGE, Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, is_ending, repository_file,
-    seen, until_so,
+    DEADLINE, REAL_NODE, RealCluster, ServerRoute, repository_file, seen, until_so,
 };
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::{Agent, http, programs};
-use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::thread;
 use std::time::Instant;
@@ -23,7 +20,7 @@ const DRAINS: u32 = 20;
 const UNHELD_DRAINS: u32 = 3;
 /// The pod has no hook: the gate alone protects it.
 const WAYS: [Way; 1] = [Way::Plain];
-const HEALTH: u16 = 25_006;
+const HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 25_006);
 const NAME: &str = "nodegate-eviction-gate";
 
 /// The objects of the manifests, with a process on the node in the place of the pods. Drop removes them.
@@ -43,21 +40,10 @@ impl<'a> Gate<'a> {
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
         let log = cluster.files.path().join("gate.log");
         let program = Program::start_into(&mut command, &log);
-        let asked = || metrics().contains("nodegate_gate_self_check_passed 1");
+        let asked = || metric(HEALTH, "nodegate_gate_self_check_passed") == 1;
         until_so(asked, || fs::read_to_string(log).unwrap_or_default());
         Self { cluster, manifests, _program: program }
     }
-}
-
-fn metrics() -> String {
-    let page = http::get(SocketAddr::from(([127, 0, 0, 1], HEALTH)), "/metrics");
-    page.map_or_else(|error| error.to_string(), |page| page.body)
-}
-
-fn metric(series: &str) -> u64 {
-    let text = metrics();
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.map_or(0, |value| value.parse().unwrap())
 }
 
 impl Drop for Gate<'_> {
@@ -129,14 +115,10 @@ fn plain_kubectl_drain_loses_no_request() {
     let gate = Gate::start(&cluster);
     let held: Vec<_> = (0..DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
     let of = |answer: &str, why: &str| {
-        metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+        metric(HEALTH, &format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    assert!(
-        of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS),
-        "{}",
-        metrics()
-    );
-    assert_eq!(metric("nodegate_gate_unacknowledged_total"), 0, "{}", metrics());
+    assert!(of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= DRAINS as usize);
+    assert_eq!(metric(HEALTH, "nodegate_gate_unacknowledged_total"), 0);
     drop(gate);
     let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
 
@@ -160,205 +142,4 @@ fn plain_kubectl_drain_loses_no_request() {
         assert!(!drained.is_acknowledged_first(), "without the gate the pod waited, too");
         assert!(drained.requests.lost > 0, "no request was lost without the gate");
     }
-}
-
-const FULL_NODES: usize = 5;
-/// As many as a kubelet takes by default.
-const PODS: usize = 110;
-const PODS_PATH: &str = "/api/v1/namespaces/full/pods";
-
-/// A Node without a machine, full of pods, with an agent that a balancer probes once a second.
-struct FullNode {
-    member: Member,
-    agent: Agent,
-    pods: Vec<String>,
-    _balancer: Prober,
-}
-
-impl FullNode {
-    fn start(cluster: &RealCluster, number: usize) -> Self {
-        let name = format!("full-{number}");
-        let member = cluster.member(&name);
-        let address = format!("127.0.0.1{number}");
-        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
-        cluster.api.patch(&format!("{}/status", member.path()), STRATEGIC, &status).unwrap();
-        let mut command = Command::new(programs::agent());
-        command.arg("--ack-fall=10").env("NODE_NAME", &name).env("LISTEN_PORT", "25001");
-        command.env("NODEGATE_LISTEN_ADDRESS", &address);
-        command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate"));
-        let agent = Agent::launch(command);
-        agent.wait_ready();
-        let balancer = Prober::start(agent.address(), health, 1, 1);
-        let pods: Vec<_> = (0..PODS).map(|pod| format!("{name}-{pod}")).collect();
-        let create = pods.iter().map(|pod| {
-            let containers = json!([{"name": "one", "image": "none"}]);
-            let spec =
-                json!({"nodeName": name, "containers": containers, "automountServiceAccountToken": false});
-            let metadata = json!({"name": pod, "namespace": "full"});
-            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-            (PODS_PATH.to_owned(), "application/json", pod)
-        });
-        assert_eq!(send_all(cluster, "POST", create), vec![201; PODS]);
-        let run = pods.iter().map(|pod| {
-            let running = json!({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}});
-            (format!("{PODS_PATH}/{pod}/status"), STRATEGIC, running)
-        });
-        assert_eq!(send_all(cluster, "PATCH", run), vec![200; PODS]);
-        Self { member, agent, pods, _balancer: balancer }
-    }
-
-    fn is_acknowledged(&self) -> bool {
-        drain(self.agent.address())["acknowledged"] == true
-    }
-
-    /// Evicts each pod once, all at the same time, and returns the status codes.
-    fn evict_all(&self, cluster: &RealCluster) -> Vec<u16> {
-        send_all(cluster, "POST", self.pods.iter().map(|pod| eviction("full", pod)))
-    }
-}
-
-/// Returns the request that evicts a pod at once.
-fn eviction(namespace: &str, pod: &str) -> (String, &'static str, Value) {
-    let metadata = json!({"name": pod, "namespace": namespace});
-    let at_once = json!({"gracePeriodSeconds": 0});
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
-    (format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction"), "application/json", eviction)
-}
-
-/// Sends these requests to the API server, many at the same time, and returns their status codes.
-pub(crate) fn send_all(
-    cluster: &RealCluster,
-    verb: &str,
-    requests: impl Iterator<Item = (String, &'static str, Value)>,
-) -> Vec<u16> {
-    let mut config = String::new();
-    for (path, kind, body) in requests {
-        let body = body.to_string().replace('"', "\\\"");
-        write!(
-            config,
-            "{}url = \"https://10.10.0.1:6443{path}\"\nrequest = {verb}\nheader = \"Content-Type: {kind}\"\ndata = \"{body}\"\n\
-             output = /dev/null\nwrite-out = \"%{{http_code}}\\n\"\n",
-            if config.is_empty() { "" } else { "next\n" },
-        )
-        .unwrap();
-    }
-    let mut curl = cluster.api.curl();
-    let credentials: Vec<_> = curl.get_args().map(|arg| arg.to_str().unwrap().to_owned()).collect();
-    let mut all = String::new();
-    for pair in credentials.chunks(2) {
-        writeln!(all, "{} = \"{}\"", &pair[0][2..], pair[1]).unwrap();
-    }
-    let config = config.replace("url = ", &format!("{all}url = "));
-    let file = tempfile::NamedTempFile::new_in(cluster.files.path()).unwrap();
-    fs::write(file.path(), config).unwrap();
-    let sent = curl.args(["--silent", "--parallel", "--parallel-max", "40", "--config"]).arg(file.path());
-    let sent = sent.output().expect("curl is needed");
-    let codes = String::from_utf8(sent.stdout).unwrap();
-    codes.lines().map(|code| code.parse().unwrap()).collect()
-}
-
-/// Five nodes at their limit of pods are drained at once. Beside that, some 2,000 evictions come within seconds, 200 at
-/// a time; the gate has room for 320 reviews of an API server at a time.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let _gate = Gate::start(&cluster);
-    cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: full}\n");
-    let nodes: Vec<_> = (1..=FULL_NODES).map(|number| FullNode::start(&cluster, number)).collect();
-    for node in &nodes {
-        let drain = || drain(node.agent.address());
-        until_so(|| drain()["acknowledged_ready"] == true, || drain().to_string());
-    }
-    let flood = |node: &FullNode| {
-        let mut denied = 0;
-        loop {
-            let codes = node.evict_all(&cluster);
-            if node.is_acknowledged() {
-                return denied;
-            }
-            assert_eq!(codes, vec![429; PODS], "{} before the acknowledgement", node.member.name());
-            let pods =
-                cluster.api.get(&format!("{PODS_PATH}?fieldSelector=spec.nodeName={}", node.member.name()));
-            // Asked after the pods: they were all there before the acknowledgement.
-            if !node.is_acknowledged() {
-                assert_eq!(pods.unwrap()["items"].as_array().map(Vec::len), Some(PODS));
-            }
-            denied += PODS;
-        }
-    };
-    let began = Instant::now();
-    let kubectl = &cluster.kubectl;
-    let denied: usize = thread::scope(|scope| {
-        let drains = nodes.iter().map(|node| {
-            let words = ["drain", node.member.name(), "--force", "--grace-period=0", "--timeout=5m"];
-            scope.spawn(move || kubectl.must(&words))
-        });
-        let drains: Vec<_> = drains.collect();
-        for node in &nodes {
-            node.agent.wait_reason("Unschedulable");
-        }
-        let floods: Vec<_> = nodes.iter().map(|node| scope.spawn(|| flood(node))).collect();
-        let denied = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
-        for drain in drains {
-            drain.join().unwrap();
-        }
-        denied
-    });
-    let took = began.elapsed();
-    let left = cluster.api.get(PODS_PATH).unwrap();
-    assert_eq!(left["items"].as_array().map(Vec::len), Some(0), "the drains end");
-    cluster.kubectl.must(&["delete", "namespace", "full"]);
-    assert!(denied >= 1_600, "{denied} evictions");
-    let what = format!("{denied} evictions beside them, 0 before the acknowledgement");
-    seen("five drainers", format!("{what}; all drained after {took:.1?}"));
-}
-
-/// The gate's own pods, Running and not Ready, on a node that is drained: their budget lets them go, and would not without
-/// its policy for unhealthy pods.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn the_budget_lets_pods_go_that_are_not_ready() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let manifests = repository_file("manifests/eviction-gate.yaml");
-    let budget =
-        manifests.split("\n---\n").find(|object| object.contains("kind: PodDisruptionBudget")).unwrap();
-    cluster.apply(budget);
-    let node = cluster.member("gate-node");
-    cluster.apply(include_str!("objects/unhealthy-gate.yaml"));
-    let pods_path = "/api/v1/namespaces/nodegate/pods";
-    let budget_path = format!("/apis/policy/v1/namespaces/nodegate/poddisruptionbudgets/{NAME}");
-    let mut answers = Vec::new();
-    for policy in ["AlwaysAllow", "IfHealthyBudget"] {
-        let spec = json!({"spec": {"unhealthyPodEvictionPolicy": policy}});
-        cluster.api.patch(&budget_path, MERGE, &spec).unwrap();
-        let two_pods = || {
-            let pods =
-                cluster.api.get(&format!("{pods_path}?fieldSelector=spec.nodeName={}", node.name())).ok()?;
-            let pods = pods["items"].as_array()?.iter().filter(|pod| !is_ending(pod));
-            let names: Vec<_> =
-                pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
-            (names.len() == 2).then_some(names)
-        };
-        let pods = until_within(DEADLINE, two_pods, || cluster.pods());
-        for pod in &pods {
-            let conditions = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
-            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
-            cluster.api.patch(&format!("{pods_path}/{pod}/status"), STRATEGIC, &status).unwrap();
-        }
-        let seen_by_controller = || {
-            let budget = cluster.api.get(&budget_path).unwrap_or_default();
-            let (status, generation) = (&budget["status"], &budget["metadata"]["generation"]);
-            let counts = [&status["expectedPods"], &status["currentHealthy"], &status["observedGeneration"]];
-            counts == [&json!(2), &json!(0), generation]
-        };
-        until_so(seen_by_controller, || "the budget's status".to_owned());
-        answers.push(send_all(&cluster, "POST", pods.iter().map(|pod| eviction("nodegate", pod))));
-    }
-    cluster.kubectl.must(&["--namespace=nodegate", "delete", "deployment,poddisruptionbudget", NAME]);
-    assert_eq!(answers, [[201, 201], [429, 429]]);
-    let what = "two of two pods that are not ready are evicted; 0 of 2 without its policy";
-    seen("the gate's own budget", what);
 }

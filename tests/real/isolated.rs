@@ -12,7 +12,7 @@ const FROZEN: &str = "api-b";
 const ROUNDS: usize = 2;
 
 /// An account that may not read Leases.
-pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
+const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
 /// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
 /// and sends bookmarks. Without a Lease, only the agent's own consistency checks detect it. Behind the Service,

@@ -7,6 +7,8 @@ use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, S
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
+/// The agent's own default is 300 s.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(30);
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Returns this node's taints for unreachable nodes.
@@ -38,30 +40,23 @@ fn members(cluster: &RealCluster) -> [Member; 3] {
     members
 }
 
-/// Returns `--unknown-after` of the agents: `REAL_UNKNOWN_AFTER` in seconds, by default 30 instead of the
-/// agent's own 300.
-fn unknown_after() -> Duration {
-    let seconds = std::env::var("REAL_UNKNOWN_AFTER").map_or(30, |seconds| seconds.parse().expect("seconds"));
-    Duration::from_secs(seconds)
-}
-
 /// Starts this node's agent on the machine of the real one, whose kubelet it asks.
 fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
-    let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
+    let unknown_after = format!("--unknown-after={}s", UNKNOWN_AFTER.as_secs());
     cluster.agent(node, ServerRoute::A, "nodegate", &[&unknown_after])
 }
 
 /// Waits until the agent of a node with `NoExecute` leaves the pool, and shows that it does so no earlier
-/// than it had acknowledged to. Returns the age of the taint at that time.
+/// than `--unknown-after` allows. Returns the age of the taint at that time.
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let taints = taints(cluster, node);
     let taint = taints.iter().find(|taint| taint["effect"] == "NoExecute").expect("NoExecute");
     let added: jiff::Timestamp = taint["timeAdded"].as_str().expect("timeAdded").parse().unwrap();
-    let limit = unknown_after() + DEADLINE;
+    let limit = UNKNOWN_AFTER + DEADLINE;
     let out = agent.wait_within(limit, "/health", "a tainted node to leave", |reply| reply.status == 503);
     // timeAdded is in whole seconds, so it may be up to a second early, and never late.
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
-    assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);
+    assert!(age >= UNKNOWN_AFTER, "{node} left when the taint was {age:?} old: {}", out.body);
     assert_eq!(out.reason().as_deref(), Some("NodeStatusUnknown"));
     age
 }

@@ -1,4 +1,4 @@
-//! Shutdowns of a node by systemd-logind, and power cuts.
+//! Shutdowns of a node by systemd-logind.
 
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
@@ -82,44 +82,6 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str])
     // It reads its list of pods one by one.
     thread::sleep(Duration::from_secs(2));
     power
-}
-
-/// What the documents say of a kubelet as it is by default, and of a power cut: balancers find out by
-/// themselves, and no hook runs.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_shutdown_that_is_not_configured_and_a_power_cut() {
-    let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
-    let mut power = with_kubelet(&cluster, "", &WAYS.map(Way::name));
-    assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
-    header();
-    let what = "shutdown that is not configured";
-    let at = now();
-    let end = || {
-        power.reboot();
-        let reached = wait_reached(&power).saturating_sub(at);
-        seen(what, format!("systemd ends everything after {reached:.1?}"));
-        power.end();
-    };
-    let course = Course::of(&site, end, Course::all_has_ended);
-    loses_requests(&course, what, &site);
-    back_in_service(&cluster, &site, &mut power);
-
-    let (what, began) = ("power cut", Instant::now());
-    let course = Course::of(&site, || power.cut(), Course::all_has_ended);
-    loses_requests(&course, what, &site);
-    cluster.wait_node("Unknown", REAL_NODE);
-    let unknown = began.elapsed();
-    seen(what, format!("the node controller reports Ready=Unknown after {unknown:.0?}"));
-    back_in_service(&cluster, &site, &mut power);
-}
-
-/// Asserts that nothing waits for balancers.
-fn loses_requests(course: &Course, what: &str, site: &Site<'_>) {
-    let lost = course.report(what, site);
-    assert_eq!(course.acknowledged, None, "{what}");
-    assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
 }
 
 /// What no program on the node can prevent: another node forwards requests of a Service with the policy `Cluster` to

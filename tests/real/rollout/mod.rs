@@ -72,7 +72,7 @@ fn report(what: &str, costs: &[Cost]) -> usize {
 #[ignore = "make real-cluster-test"]
 fn rollouts_with_the_hook_lose_no_request() {
     let cluster = RealCluster::take();
-    let mut pool = Pool::start(&cluster, 1);
+    let mut pool = Pool::start(&cluster);
     header();
     let mut lost = Vec::new();
     for (what, hook, rollouts) in [
@@ -95,7 +95,7 @@ fn rollouts_with_the_hook_lose_no_request() {
 #[ignore = "make real-cluster-test"]
 fn two_drainers_at_once_take_turns_and_lose_no_request() {
     let cluster = RealCluster::take();
-    let mut pool = Pool::start(&cluster, 1);
+    let mut pool = Pool::start(&cluster);
     pool.apply(Workload::Deployment, Hook::None);
     pool.wait_in_service();
     let _gate = Gate::start(&cluster);
@@ -113,13 +113,12 @@ fn two_drainers_at_once_take_turns_and_lose_no_request() {
     assert_eq!(report("two drainers at once", &costs), 0);
 }
 
-/// The other ways in which a pod ends, and faults meanwhile. Each balancer has twenty Services, of which the
-/// agents watch sixteen.
+/// The other ways in which a pod ends, and faults meanwhile.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn other_ends_with_the_hook_lose_no_request() {
     let cluster = RealCluster::take();
-    let mut pool = Pool::start(&cluster, 20);
+    let mut pool = Pool::start(&cluster);
     pool.apply(Workload::DaemonSet, Hook::Acknowledged);
     pool.wait_in_service();
     header();

@@ -35,10 +35,18 @@ const CLIENTS: u32 = 4;
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// The address of the balancers.
 const OUTSIDE: &str = "10.10.5.2";
-/// The node port of the first Service; the others follow.
 const NODE_PORT: u16 = 31_080;
-/// How many Services an agent watches at most.
-const WATCHED: usize = 16;
+/// The Service of the ingress.
+const SERVICE: &str = "---
+apiVersion: v1
+kind: Service
+metadata: {name: ingress, namespace: pool}
+spec:
+  type: LoadBalancer
+  externalTrafficPolicy: Local
+  selector: {app: ingress}
+  ports: [{port: 80, targetPort: 8080, nodePort: 31080}]
+";
 
 /// What keeps a pod of the ingress on each node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +78,6 @@ struct Balancer {
 pub(super) struct Pool<'a> {
     pub(super) cluster: &'a RealCluster,
     agents: Mutex<[Option<Agent>; 2]>,
-    services: usize,
     workload: Workload,
     balancers: Vec<Balancer>,
     kubeconfig: PathBuf,
@@ -91,9 +98,8 @@ pub(super) struct Cost {
 }
 
 impl<'a> Pool<'a> {
-    /// Starts all, with so many Services of the ingress, and waits until the agents know their balancers. The
-    /// agents watch 16 of the Services at most; the rest are checked at kube-proxy's port.
-    pub(super) fn start(cluster: &'a RealCluster, services: usize) -> Self {
+    /// Starts all, and waits until the agents know their balancers.
+    pub(super) fn start(cluster: &'a RealCluster) -> Self {
         let second = cluster.second_node();
         cluster.grant_agents();
         cluster.apply(&repository_file("manifests/services.yaml"));
@@ -108,7 +114,7 @@ impl<'a> Pool<'a> {
         make_image(cluster);
         let workload = Workload::DaemonSet;
         let (agents, balancers) = (Mutex::default(), Vec::new());
-        let mut pool = Self { cluster, agents, services, workload, balancers, kubeconfig, second, outside };
+        let mut pool = Self { cluster, agents, workload, balancers, kubeconfig, second, outside };
         for node in 0..NODES.len() {
             pool.replace_agent(node);
         }
@@ -140,10 +146,9 @@ impl<'a> Pool<'a> {
             0 => Command::new(programs::agent()),
             _ => self.second.command(programs::agent()),
         };
-        let watched =
-            (0..self.services.min(WATCHED)).map(|index| format!("--watch-service=pool/{}", service(index)));
         // The budget of the manifests: one of the two nodes.
-        command.args(["--listen-address=0.0.0.0", "--listen-port=25001", "--max-drained=50%"]).args(watched);
+        command.args(["--listen-address=0.0.0.0", "--listen-port=25001", "--max-drained=50%"]);
+        command.arg("--watch-service=pool/ingress");
         command.env("NODE_NAME", NODES[node].0).env("KUBECONFIG", &self.kubeconfig);
         Agent::launch(command)
     }
@@ -155,9 +160,8 @@ impl<'a> Pool<'a> {
             self.cluster.kubectl.must(&["--namespace=pool", "delete", kind, "ingress"]);
         }
         self.workload = workload;
-        let services: String = (0..self.services).map(service_object).collect();
         let [kind, spec] = workload.object();
-        self.cluster.apply(&format!("{POOL}{services}---\n{}", ingress::workload(kind, spec, hook)));
+        self.cluster.apply(&format!("{POOL}{SERVICE}---\n{}", ingress::workload(kind, spec, hook)));
         self.wait_whole();
         self.forget_unanswered_connections();
     }
@@ -186,17 +190,6 @@ impl<'a> Pool<'a> {
             writeln!(text, "listen {name}\n  mode {mode}\n  bind {address}").unwrap();
             for (node, ip) in NODES {
                 writeln!(text, "  server {node} {ip}:{NODE_PORT} check port 25001").unwrap();
-            }
-        }
-        for other in 1..self.services {
-            let (path, port) = match other {
-                0..WATCHED => (format!("/services/pool/{}?drain=503", service(other)), 25_001),
-                _ => ("/healthz".to_owned(), health_port(other)),
-            };
-            writeln!(text, "backend {}\n  mode tcp\n  option httpchk GET {path}", service(other)).unwrap();
-            for (node, ip) in NODES {
-                writeln!(text, "  server {node} {ip}:{} check port {port}", NODE_PORT + number(other))
-                    .unwrap();
             }
         }
         let directory = self.cluster.files.path().join(format!("lb{index}"));
@@ -349,37 +342,4 @@ impl Drop for Pool<'_> {
 
 fn name(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-}
-
-/// Returns the name of a Service by its index. The hook is about the first one.
-fn service(index: usize) -> String {
-    if index == 0 { "ingress".to_owned() } else { format!("ingress-{index}") }
-}
-
-fn number(index: usize) -> u16 {
-    u16::try_from(index).unwrap()
-}
-
-/// The `healthCheckNodePort` of a Service.
-fn health_port(index: usize) -> u16 {
-    NODE_PORT + 100 + number(index)
-}
-
-fn service_object(index: usize) -> String {
-    format!(
-        "---
-apiVersion: v1
-kind: Service
-metadata: {{name: {}, namespace: pool}}
-spec:
-  type: LoadBalancer
-  externalTrafficPolicy: Local
-  healthCheckNodePort: {}
-  selector: {{app: ingress}}
-  ports: [{{port: 80, targetPort: 8080, nodePort: {}}}]
-",
-        service(index),
-        health_port(index),
-        NODE_PORT + number(index),
-    )
 }

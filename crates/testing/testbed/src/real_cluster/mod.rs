@@ -95,12 +95,12 @@ impl RealCluster {
     /// Runs `hack/real-node`. Panics if it fails.
     #[track_caller]
     pub fn node_script(&self, words: &[&str]) {
-        self.script("real-node", words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
+        self.script(words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
     }
 
-    /// Runs a script of `hack`, and returns its output, or what it reports as the error.
-    fn script(&self, name: &str, words: &[&str]) -> Result<String, String> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack").join(name);
+    /// Runs `hack/real-node`, and returns its output, or what it reports as the error.
+    fn script(&self, words: &[&str]) -> Result<String, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack/real-node");
         let said = try_run(system(script).args(words).env("REAL_CLUSTER", &self.directory));
         said.map(|out| out.trim().to_owned()).map_err(|error| error.trim().to_owned())
     }
@@ -145,21 +145,16 @@ impl RealCluster {
     pub fn agent_kubeconfig(&self, server: ServerRoute, account: &str) -> PathBuf {
         let token = self.kubectl.must(&["--namespace=nodegate", "create", "token", account, "--duration=2h"]);
         let file = self.files.path().join(format!("{server:?}-{account}.kubeconfig"));
-        self.write_kubeconfig(server, &json!({"token": token.trim()}), &file);
-        file
-    }
-
-    /// Writes a kubeconfig with this user into a file.
-    pub fn write_kubeconfig(&self, server: ServerRoute, user: &Value, file: &Path) {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "real",
             "clusters": [{"name": "real", "cluster": {
                 "server": server.url(), "certificate-authority": self.directory.join("pki/ca.crt"),
             }}],
-            "users": [{"name": "agent", "user": user}],
+            "users": [{"name": "agent", "user": {"token": token.trim()}}],
             "contexts": [{"name": "real", "context": {"cluster": "real", "user": "agent"}}],
         });
-        fs::write(file, config.to_string()).unwrap();
+        fs::write(&file, config.to_string()).unwrap();
+        file
     }
 
     /// Returns the status and the reason of the Node's Ready condition.
