@@ -2,8 +2,6 @@
 # shellcheck shell=bash
 
 architectures=(amd64 arm64)
-# Those for programs and images of your own; no release has them.
-more_architectures=(arm ppc64le s390x)
 # Where kubectl's plugin runs besides.
 plugin_platforms=(darwin-amd64 darwin-arm64 windows-amd64)
 
@@ -20,42 +18,19 @@ needs() {
 
 # The architecture of this machine, or the one or the platform named, as Rust names its target.
 architecture_here() {
-    case $(uname -m) in
-    aarch64) echo arm64 ;;
-    *) echo amd64 ;;
-    esac
+    [[ $(uname -m) == aarch64 ]] && echo arm64 || echo amd64
 }
 triple() {
     case $1 in
     amd64) echo x86_64-unknown-linux-gnu ;;
     arm64) echo aarch64-unknown-linux-gnu ;;
-    arm) echo armv7-unknown-linux-gnueabihf ;;
-    ppc64le) echo powerpc64le-unknown-linux-gnu ;;
-    s390x) echo s390x-unknown-linux-gnu ;;
     darwin-amd64) echo x86_64-apple-darwin ;;
     darwin-arm64) echo aarch64-apple-darwin ;;
     windows-amd64) echo x86_64-pc-windows-gnu ;;
     *)
-        echo "hack/$(basename "$0"): $1 is none of: ${architectures[*]} ${more_architectures[*]} ${plugin_platforms[*]}" >&2
+        echo "hack/$(basename "$0"): $1 is none of: ${architectures[*]} ${plugin_platforms[*]}" >&2
         return 2
         ;;
-    esac
-}
-
-# The name of an architecture in Debian's cross compilers, and in qemu's programs.
-gnu() {
-    case $1 in
-    arm64) echo aarch64-linux-gnu ;;
-    arm) echo arm-linux-gnueabihf ;;
-    ppc64le) echo powerpc64le-linux-gnu ;;
-    s390x) echo s390x-linux-gnu ;;
-    *) echo x86_64-linux-gnu ;;
-    esac
-}
-qemu() {
-    case $1 in
-    ppc64le) echo qemu-ppc64le-static ;;
-    *) echo "qemu-$(gnu "$1" | cut -d- -f1)-static" ;;
     esac
 }
 

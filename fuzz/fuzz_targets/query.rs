@@ -5,6 +5,7 @@
 use nodegate_fuzz::{ask, board, catalog, check_reply, now};
 use nodegate_readiness::query::{MAX_NAMES, MAX_QUERY};
 use nodegate_readiness::{CheckRef, Query};
+use percent_encoding::percent_decode_str;
 
 libfuzzer_sys::fuzz_target!(|raw: &str| {
     let catalog = catalog();
@@ -44,22 +45,7 @@ fn names(raw: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for pair in raw.split('&') {
         let Some(value) = pair.strip_prefix("check=") else { continue };
-        let mut bytes = Vec::new();
-        let mut rest = value.as_bytes();
-        while let [first, after @ ..] = rest {
-            let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-            rest = match (first, digit(0), digit(1)) {
-                (b'%', Some(high), Some(low)) => {
-                    bytes.push((high * 16 + low) as u8);
-                    &after[2..]
-                }
-                _ => {
-                    bytes.push(*first);
-                    after
-                }
-            };
-        }
-        for name in String::from_utf8_lossy(&bytes).split(',') {
+        for name in percent_decode_str(value).decode_utf8_lossy().split(',') {
             let name = name.trim().to_owned();
             if !name.is_empty() && !names.contains(&name) {
                 names.push(name);

@@ -1,4 +1,4 @@
-"""systemd's stand-in for hack/real-power, a template of python3-dbusmock: it only writes down which target logind starts."""
+"""systemd's stand-in for hack/real-node, a template of python3-dbusmock: it only writes down which target logind starts."""
 
 import os
 import time

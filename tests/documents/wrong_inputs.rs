@@ -1,7 +1,7 @@
 //! Wrong inputs of every program, each with its whole message: `wrong_inputs.txt`. A message names the flag, variable,
 //! file or parameter, the value, and what is accepted or what to do.
 
-use crate::docs::pages::root;
+use crate::docs::pages::ROOT;
 use crate::docs::steps::matches;
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
@@ -26,7 +26,7 @@ fn every_wrong_input_is_answered_in_words() {
         let (command, message) = row.split_once('\n').unwrap();
         let script = format!("{FUNCTIONS}\n{} 2>&1", demo.moved(command));
         let mut bash = Command::new("timeout");
-        bash.args(["60", "bash", "-c", &script]).current_dir(root()).env_clear().env("PATH", &path);
+        bash.args(["60", "bash", "-c", &script]).current_dir(ROOT).env_clear().env("PATH", &path);
         bash.env("DIR", dir).env("DEMO", &demo.kubeconfig).env("HOME", "/absent").stdin(Stdio::null());
         let output = bash.output().expect("bash and timeout are needed");
         let said = String::from_utf8_lossy(&output.stdout).replace(dir, "DIR");

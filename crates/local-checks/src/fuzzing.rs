@@ -1,22 +1,15 @@
 //! The entry points of the fuzz targets: the parsers of untrusted bytes, called as the checks call them.
 
 use crate::checks::container_runtime::{self, cri};
-use crate::checks::kube_proxy;
 use crate::checks::network::dns;
 use hickory_proto::op::{Message, Query};
 use hickory_proto::rr::{Name, RecordType};
-use http::StatusCode;
 use nodegate_readiness::Outcome;
 
 /// Returns the outcome of one frame of a container runtime.
 pub fn runtime_frame(bytes: &[u8]) -> Outcome {
     let answer = cri::unframed(bytes).map(|response| response.status.unwrap_or_default());
     answer.map_or_else(|error| Outcome::Fail(error.0), |status| container_runtime::judge(&status))
-}
-
-/// Returns the outcome of kube-proxy's answer; `None` if the status is invalid, or no key of the answer counts.
-pub fn kube_proxy_answer(status: u16, body: &[u8]) -> Option<Outcome> {
-    kube_proxy::judge(StatusCode::from_u16(status).ok()?, body)
 }
 
 /// Returns the result of a nameserver's message; `None` if it is no answer to the query.

@@ -11,8 +11,6 @@ mod driver;
 mod follow;
 mod followed;
 mod freshness;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod link;
 mod metrics;
 mod node_watch;

@@ -1,7 +1,7 @@
 //! What every chart's user expects: names, labels, accounts, namespaces, more objects, `helm test`.
 
-use super::{chart, helm, template};
-use crate::manifests::{Json, Manifests};
+use super::{template, template_as, with};
+use crate::manifests::Json;
 use serde_json::{Value, json};
 
 /// Returns values that render every kind of object.
@@ -14,11 +14,6 @@ fn everything() -> Value {
     })
 }
 
-fn with(mut values: Value, more: &Value) -> Value {
-    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    values
-}
-
 /// Shows, too, that a second release of the chart has names of its own.
 #[test]
 fn names_follow_the_release_or_its_overrides() {
@@ -29,11 +24,7 @@ fn names_follow_the_release_or_its_overrides() {
         ("my-ready", json!({"nameOverride": "ready"}), "my-ready"),
         ("edge", json!({"fullnameOverride": "lb"}), "lb"),
     ] {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(&file, with(everything(), &values).to_string()).unwrap();
-        let args =
-            ["template", release, &chart(), "--namespace=shop", "--values", file.path().to_str().unwrap()];
-        let rendered = Manifests::parse(&helm(&args).unwrap());
+        let rendered = template_as(release, "shop", &with(everything(), &values)).unwrap();
         let labels = rendered.the("DaemonSet", name).at("/spec/template/metadata/labels");
         assert_eq!(labels["app.kubernetes.io/name"], "nodegate", "alerts and kubectl nodegate know it");
         for found in rendered.names() {

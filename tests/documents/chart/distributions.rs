@@ -1,8 +1,7 @@
 //! examples/values has a file for each distribution: the chart takes it, and the agent takes its settings.
 
 use super::program::{self, started};
-use super::template;
-use super::values::variables;
+use super::{template, with};
 use crate::docs::pages::read;
 use crate::manifests::{Json, Manifests, ROOT, knows_every_field};
 use serde_json::{Value, json};
@@ -24,9 +23,7 @@ fn files() -> Vec<(String, Value)> {
 }
 
 fn rendered(name: &str, values: &Value, more: &Value) -> Manifests {
-    let mut values = values.clone();
-    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    template(&values).unwrap_or_else(|error| panic!("{name}: {error}"))
+    template(&with(values.clone(), more)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]
@@ -55,21 +52,6 @@ fn the_chart_makes_the_same_pods_of_each_file() {
         assert!(pod.every("/volumes").iter().all(|volume| volume.get("hostPath").is_none()), "{name}");
         let scc = manifests.names().iter().any(|name| name == "Role nodegate/nodegate-scc");
         assert_eq!(scc, name == OPENSHIFT, "{name}");
-    }
-}
-
-/// Shows what `hostChecks` adds. The SCC of OpenShift admits none of it.
-#[test]
-fn each_file_can_add_the_checks_of_the_hosts_files() {
-    for (name, values) in files().into_iter().filter(|(name, _)| name != OPENSHIFT) {
-        let manifests = rendered(&name, &values, &json!({"hostChecks": {"enabled": true}}));
-        let pod = manifests.pod();
-        let host = pod.every("/volumes").iter().find(|volume| volume["name"] == "host").unwrap();
-        assert_eq!(
-            (host.at("/hostPath/path"), pod.at("/securityContext/supplementalGroups")),
-            (&json!("/"), &json!([0]))
-        );
-        assert_eq!(variables(&manifests)["NODEGATE_HOST_ROOT"], "/host", "{name}");
     }
 }
 

@@ -10,6 +10,7 @@ mod recipes;
 mod settings;
 mod values;
 
+use crate::docs::pages;
 use crate::manifests::{Manifests, ROOT};
 use nodegate_testbed::programs;
 use serde_json::Value;
@@ -21,7 +22,7 @@ fn chart() -> String {
 }
 
 fn read(name: &str) -> String {
-    fs::read_to_string(format!("{}/{name}", chart())).unwrap()
+    pages::read(&format!("charts/nodegate/{name}"))
 }
 
 /// Runs Helm without the caller's configuration and cluster. Returns its output, or its errors.
@@ -36,18 +37,23 @@ fn helm(args: &[&str]) -> Result<String, String> {
     programs::try_run(&mut command)
 }
 
-/// Renders the chart with these values and additional arguments.
-fn template_with(values: &Value, args: &[&str]) -> Result<Manifests, String> {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("values.json");
-    fs::write(&file, values.to_string()).unwrap();
-    let (chart, file) = (chart(), file.to_str().unwrap());
-    let own = ["template", "nodegate", &chart, "--values", file];
-    helm(&[&own[..], args].concat()).map(|yaml| Manifests::parse(&yaml))
+/// Renders the chart with these values.
+fn template(values: &Value) -> Result<Manifests, String> {
+    template_as("nodegate", "nodegate", values)
 }
 
-fn template(values: &Value) -> Result<Manifests, String> {
-    template_with(values, &["--namespace", "nodegate", "--skip-tests"])
+fn template_as(release: &str, namespace: &str, values: &Value) -> Result<Manifests, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, values.to_string()).unwrap();
+    let (chart, file) = (chart(), file.path().to_str().unwrap());
+    let args = ["template", release, &chart, "--namespace", namespace, "--skip-tests", "--values", file];
+    helm(&args).map(|yaml| Manifests::parse(&yaml))
+}
+
+/// Returns values with these more.
+fn with(mut values: Value, more: &Value) -> Value {
+    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    values
 }
 
 #[test]
@@ -61,4 +67,6 @@ fn the_chart_has_the_version_of_this_source() {
     let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).unwrap();
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    let images = chart["annotations"]["artifacthub.io/images"].as_str().unwrap();
+    assert_eq!(images.matches(concat!(":", env!("CARGO_PKG_VERSION"), "\n")).count(), 3, "{images}");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Returns the agent's variables with their values; a variable that comes from a field has an empty one.
-pub(super) fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
+fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let container = &manifests.pod().every("/containers")[0];
     container
@@ -87,6 +87,9 @@ fn the_gate_takes_what_it_must_know_of_the_agents_and_its_certificate() {
     let ports = json!({"listen": "[::]:26005", "healthListen": "[::]:26006"});
     let (manifests, container, _) = gate(json!({"evictionGate": {"enabled": true, "settings": ports}}));
     assert_eq!(container.at("/readinessProbe/httpGet/port"), 26006);
+    // Its own pods that are not ready hold no drain.
+    let budget = manifests.the("PodDisruptionBudget", "nodegate-eviction-gate");
+    assert_eq!(budget.at("/spec/unhealthyPodEvictionPolicy"), "AlwaysAllow");
     assert_eq!(manifests.the("Service", "nodegate-eviction-gate").at("/spec/ports/0/targetPort"), 26005);
 
     let agents = json!({"drainOn": ["deleting"], "listenPort": 25012});

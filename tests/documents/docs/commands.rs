@@ -100,7 +100,7 @@ impl Running {
         let agent = programs::agent();
         let path = std::env::var("PATH").unwrap_or_default();
         let mut bash = Command::new("timeout");
-        bash.args(["120", "bash", "-euo", "pipefail", "-c", command]).current_dir(pages::root());
+        bash.args(["120", "bash", "-euo", "pipefail", "-c", command]).current_dir(pages::ROOT);
         bash.env("PATH", format!("{}:{path}", agent.parent().unwrap().display()))
             .env_remove("KUBERNETES_SERVICE_HOST");
         bash.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", self.kubeconfig.with_file_name("cache"));

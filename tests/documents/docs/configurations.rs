@@ -68,7 +68,7 @@ fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
             (false, _) => Some("names no source"),
         }
     } else if let Some(test) = block.note.strip_prefix("tried-by:") {
-        let there = Path::new(pages::root()).join(test.trim()).is_file();
+        let there = Path::new(pages::ROOT).join(test.trim()).is_file();
         (!there).then_some("names a test that there is not")
     } else if block.body.lines().any(|line| line.starts_with("resources:")) {
         (!kustomize(&block.body)).then_some("is refused by kubectl kustomize")
@@ -85,7 +85,7 @@ fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
 fn kustomize(text: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let up = "../".repeat(directory.path().components().count() - 1);
-    let here = format!("{up}{}/", pages::root().trim_start_matches('/'));
+    let here = format!("{up}{}/", pages::ROOT.trim_start_matches('/'));
     let text = text.replace(PUBLISHED, &here).replace(RELEASE, "").replace(FILE, &here);
     assert!(!text.contains("https://"), "neither this release's directory nor its file: {text}");
     fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
@@ -99,7 +99,7 @@ fn kustomize(text: &str) -> bool {
 fn every_documented_configuration_is_tested_or_marked() {
     let mut tried = Vec::new();
     for directory in TRIED {
-        files(&Path::new(pages::root()).join(directory), &mut tried);
+        files(&Path::new(pages::ROOT).join(directory), &mut tried);
     }
     let pages = pages::all();
     let blocks = pages.iter().flat_map(|page| page.blocks.iter().map(move |block| (page, block)));

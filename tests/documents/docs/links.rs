@@ -50,7 +50,7 @@ fn every_link_in_the_documents_has_a_target() {
         for link in links(page) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let path = if file.is_empty() { PathBuf::from(&page.path) } else { resolve(page, file) };
-            let there = Path::new(pages::root()).join(&path).exists();
+            let there = Path::new(pages::ROOT).join(&path).exists();
             let known = anchors.get(path.to_str().unwrap());
             if !there || !(anchor.is_empty() || known.is_some_and(|known| known.contains(anchor))) {
                 broken.push(format!("{}: {link}", page.path));
@@ -67,15 +67,11 @@ fn every_configuration_of_a_load_balancer_is_on_a_page() {
         .iter()
         .flat_map(|page| links(page).map(|link| resolve(page, link)).collect::<Vec<_>>())
         .collect();
-    let directory = Path::new(pages::root()).join("docs/load-balancers");
+    let directory = Path::new(pages::ROOT).join("docs/load-balancers");
     let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let files = programs.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap());
     for file in files.map(|entry| entry.unwrap().path()) {
-        assert!(
-            linked.contains(file.strip_prefix(pages::root()).unwrap()),
-            "no page names {}",
-            file.display()
-        );
+        assert!(linked.contains(file.strip_prefix(pages::ROOT).unwrap()), "no page names {}", file.display());
     }
 }
 
@@ -99,7 +95,7 @@ fn every_file_that_the_documents_name_exists() {
         // Names with a placeholder are no files.
         let files = page.code_spans().filter(|code| !code.contains(['<', '*', ' ', '…']));
         for file in files.filter(|code| tops.iter().any(|top| code.starts_with(top))) {
-            assert!(Path::new(pages::root()).join(file).exists(), "{}: there is no {file}", page.path);
+            assert!(Path::new(pages::ROOT).join(file).exists(), "{}: there is no {file}", page.path);
             found += 1;
         }
     }
@@ -133,7 +129,7 @@ fn every_test_of_the_table_of_promises_exists() {
         let (mut folder, mut real) = (PathBuf::new(), false);
         for name in row[1].split('`').skip(1).step_by(2).filter(|name| !name.starts_with("make ")) {
             let path = if name.contains('/') { PathBuf::from(name) } else { folder.join(name) };
-            assert!(Path::new(pages::root()).join(&path).exists(), "{row:?}: there is no {}", path.display());
+            assert!(Path::new(pages::ROOT).join(&path).exists(), "{row:?}: there is no {}", path.display());
             real |= path.starts_with("tests/real");
             folder = path.parent().unwrap().to_owned();
             found += 1;

@@ -23,12 +23,11 @@ pub(crate) struct Block {
     pub(crate) body: String,
 }
 
-pub(crate) fn root() -> &'static str {
-    env!("CARGO_MANIFEST_DIR")
-}
+/// The top of the repository.
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 pub(crate) fn read(path: &str) -> String {
-    fs::read_to_string(format!("{}/{path}", root())).unwrap_or_else(|error| panic!("{path}: {error}"))
+    fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn is(name: &str, extension: &str) -> bool {
@@ -38,7 +37,7 @@ fn is(name: &str, extension: &str) -> bool {
 /// Returns every document for readers: those at the top, those below docs/, and the chart's.
 pub(crate) fn all() -> Vec<Page> {
     let names = |directory: &str| -> Vec<String> {
-        let entries = fs::read_dir(format!("{}/{directory}", root())).unwrap();
+        let entries = fs::read_dir(format!("{ROOT}/{directory}")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| is(name, "md")).map(|name| format!("{directory}{name}")).collect()
     };

@@ -2,21 +2,7 @@
 
 use clap::Command;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, italic, line_break, roman};
-
-const ALL: [&str; 11] = [
-    "nodegate",
-    "nodegate-status",
-    "nodegate-wait",
-    "nodegate-eviction-gate",
-    "nodegate-haproxy",
-    "nodegate-shutdown",
-    "nodegate-shutdown-status",
-    "kubectl-nodegate",
-    "kubectl-nodegate-wait",
-    "kubectl-nodegate-drain",
-    "kubectl-nodegate-uncordon",
-];
+use clap_mangen::roff::{Roff, bold, italic, roman};
 
 const DOCUMENTS: &str = "https://github.com/nodegate/nodegate/tree/main/docs";
 
@@ -44,28 +30,20 @@ fn page(command: &Command, program: &Command) -> String {
     // Ragged right and without hyphenation, so that readers can copy commands.
     Roff::new().control("nh", []).control("ad", ["l"]).to_writer(&mut out).unwrap();
     man.render_name_section(&mut out).unwrap();
-    synopsis(command).to_writer(&mut out).unwrap();
+    let bin = command.get_bin_name().unwrap_or(command.get_name());
+    let synopsis = vec![bold(bin), roman(" ["), italic("options"), roman("]")];
+    Roff::new().control("SH", ["SYNOPSIS"]).text(synopsis).to_writer(&mut out).unwrap();
     man.render_description_section(&mut out).unwrap();
     man.render_options_section(&mut out).unwrap();
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut out).unwrap();
+    }
     let mut own = Roff::new();
     let below = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     sections(&mut own, &below);
-    see_also(&mut own, command);
+    own.control("SH", ["SEE ALSO"]).text([roman(DOCUMENTS)]);
     own.to_writer(&mut out).unwrap();
     String::from_utf8(out).unwrap()
-}
-
-fn synopsis(command: &Command) -> Roff {
-    let mut out = Roff::new();
-    let bin = command.get_bin_name().unwrap_or(command.get_name());
-    let line = |words: &str| vec![bold(words), roman(" ["), italic("options"), roman("]")];
-    let mut lines = line(bin);
-    for each in command.get_subcommands() {
-        lines.push(line_break());
-        lines.extend(line(&format!("{bin} {}", each.get_name())));
-    }
-    out.control("SH", ["SYNOPSIS"]).text(lines);
-    out
 }
 
 /// Converts the text at the end of `--help`: a line at the margin begins a section, and the lines below it stay as
@@ -79,14 +57,4 @@ fn sections(out: &mut Roff, text: &str) {
         }
         out.control("fi", []);
     }
-}
-
-fn see_also(out: &mut Roff, command: &Command) {
-    out.control("SH", ["SEE ALSO"]);
-    let mut line = Vec::new();
-    for other in ALL.into_iter().filter(|other| *other != name(command)) {
-        line.extend([bold(other), roman("(1), ")]);
-    }
-    line.push(roman(DOCUMENTS));
-    out.text(line);
 }

@@ -1,11 +1,11 @@
 //! examples/security: a policy that keeps other Pods from the agent's ports on the host.
 
-use super::support::{Json, Manifests, ROOT, default_of, install, knows_every_field};
-use std::fs;
+use super::support::{Json, Manifests, default_of, install, knows_every_field};
+use crate::docs::pages::read;
 
 #[test]
 fn the_host_port_policy_is_complete_and_names_the_agents_ports_and_namespace() {
-    let policy = fs::read_to_string(format!("{ROOT}/examples/security/reserve-host-ports.yaml")).unwrap();
+    let policy = read("examples/security/reserve-host-ports.yaml");
     let objects = Manifests::parse(&policy);
     objects.0.iter().for_each(knows_every_field);
     let policy = objects.the("ValidatingAdmissionPolicy", "nodegate-host-ports");

@@ -1,5 +1,7 @@
 //! The manifests as tests read them, and the agent's settings from its parser.
 
+pub(crate) use crate::docs::pages::ROOT;
+use crate::docs::pages::read;
 use crate::docs::settings::settings_of;
 use clap::CommandFactory;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -13,16 +15,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::fs;
-
-pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Objects in the order of their file.
 pub(crate) struct Manifests(pub(crate) Vec<Value>);
 
 /// Reads a file of manifests/.
 pub(crate) fn manifest(name: &str) -> Manifests {
-    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/{name}.yaml")).unwrap())
+    Manifests::parse(&read(&format!("manifests/{name}.yaml")))
 }
 
 pub(crate) fn install() -> Manifests {

@@ -2,7 +2,8 @@
 
 use super::promtool;
 use crate::docs::metrics;
-use crate::manifests::{ROOT, manifest};
+use crate::docs::pages::read;
+use crate::manifests::manifest;
 use serde_json::Value;
 use std::fs;
 
@@ -50,11 +51,10 @@ fn each_alert_fires_in_promtool_when_due_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         // JSON is valid YAML.
         fs::write(directory.path().join("nodegate.rules.yaml"), component.rules.to_string()).unwrap();
-        let tests = format!("{ROOT}/tests/documents/prometheus/{tests}");
-        fs::copy(&tests, directory.path().join("rules.test.yaml")).unwrap();
+        let tests = read(&format!("tests/documents/prometheus/{tests}"));
+        fs::write(directory.path().join("rules.test.yaml"), &tests).unwrap();
         promtool(directory.path(), &["check", "rules", "--lint-fatal", "nodegate.rules.yaml"]);
         promtool(directory.path(), &["test", "rules", "rules.test.yaml"]);
-        let tests = fs::read_to_string(tests).unwrap();
         for alert in component.alerts() {
             let name = text(alert, "alert");
             assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} has no test");
@@ -64,7 +64,7 @@ fn each_alert_fires_in_promtool_when_due_and_not_before() {
 
 #[test]
 fn each_alert_has_a_summary_and_a_runbook_link() {
-    let docs = fs::read_to_string(format!("{ROOT}/docs/alerts.md")).unwrap();
+    let docs = read("docs/alerts.md");
     let components = Component::all();
     let alerts: Vec<&Value> = components.iter().flat_map(Component::alerts).collect();
     let rows = docs.lines().filter(|line| line.starts_with("| <a id=\""));

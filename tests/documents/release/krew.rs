@@ -6,9 +6,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The longest line that krew accepts without a warning.
-const LONGEST_LINE: usize = 80;
-
 fn sha256(file: &Path) -> String {
     let sum = run(&format!("sha256sum {}", file.display()));
     sum.split_once(' ').unwrap().0.to_owned()
@@ -24,25 +21,14 @@ fn entries(archive: &Path) -> Vec<(String, String)> {
     listed.lines().map(entry).collect()
 }
 
-/// Asserts the rules of krew's own `ValidatePlugin` and `validate-krew-manifest`.
-fn is_valid(manifest: &Value) {
-    assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
-    assert_eq!((&manifest["kind"], &manifest["metadata"]["name"]), (&json!("Plugin"), &json!("nodegate")));
-    let text = |key: &str| manifest["spec"][key].as_str().unwrap();
-    assert_eq!((text("version"), text("homepage")), (&*format!("v{VERSION}"), env!("CARGO_PKG_REPOSITORY")));
-    assert!(text("shortDescription").lines().count() == 1 && text("shortDescription").len() < 50);
-    for line in text("description").lines().chain(text("caveats").lines()) {
-        assert!(line.len() <= LONGEST_LINE, "{line}");
-    }
-}
-
 #[test]
 fn krews_manifest_matches_the_released_archives() {
     let clone = Clone::new();
     let release = clone.release("one");
     let manifest = fs::read_to_string(release.join("nodegate.krew.yaml")).unwrap();
     let manifest: Value = serde_saphyr::from_str(&manifest).unwrap();
-    is_valid(&manifest);
+    assert_eq!((&manifest["kind"], &manifest["metadata"]["name"]), (&json!("Plugin"), &json!("nodegate")));
+    assert_eq!(manifest["spec"]["version"], format!("v{VERSION}"));
     let platform = |os: &str, architecture: &str, program: &str| {
         let name = format!("kubectl-nodegate-{VERSION}-{os}-{architecture}");
         let archive = release.join(format!("{name}.tar.gz"));
@@ -51,8 +37,6 @@ fn krews_manifest_matches_the_released_archives() {
             let entry = (mode.to_owned(), format!("{name}/{file}"));
             assert!(entries.contains(&entry), "{entry:?} is not among {entries:?}");
         }
-        let page = ("-rw-r--r--".to_owned(), format!("{name}/man/kubectl-nodegate.1"));
-        assert_eq!(entries.contains(&page), os == "linux", "{entries:?}");
         // krew extracts nothing else.
         assert!(entries.iter().all(|(mode, _)| mode.starts_with(['-', 'd'])), "{entries:?}");
         json!({
@@ -70,8 +54,4 @@ fn krews_manifest_matches_the_released_archives() {
     let mut platforms = linux_and_mac.map(|(os, arch)| platform(os, arch, "kubectl-nodegate")).to_vec();
     platforms.push(platform("windows", "amd64", "kubectl-nodegate.exe"));
     assert_eq!(manifest["spec"]["platforms"], json!(platforms));
-
-    clone.must(&format!("CARGO_TARGET_DIR=$PWD/target/no-mac hack/release {VERSION}"));
-    let manifest = fs::read_to_string(clone.released("no-mac").join("nodegate.krew.yaml")).unwrap();
-    assert!(manifest.contains("os: windows") && !manifest.contains("darwin"), "{manifest}");
 }

@@ -1,11 +1,10 @@
 //! The files of a release, as hack/release packs them, with placeholders for compiled files.
 
-mod changelog;
 mod krew;
 mod published;
-mod signed;
 
 use nodegate_testbed::programs::{must_run, system, try_run};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,10 +50,7 @@ impl Clone {
         let path = format!("{}/bin:{}", self.path().display(), std::env::var("PATH").unwrap());
         let mut bash = Command::new("bash");
         bash.args(["-c", &format!("set -euo pipefail; {script}")]).current_dir(self.path());
-        bash.env("PATH", path)
-            .env("STANDS_IN_VERSION", VERSION)
-            .env("TOOLS", "tools")
-            .env_remove("RELEASE_KEY");
+        bash.env("PATH", path).env("STANDS_IN_VERSION", VERSION).env("TOOLS", "tools");
         try_run(&mut bash)
     }
 
@@ -86,18 +82,26 @@ fn every_released_file_is_in_the_checksums_and_reproducible() {
     let check = ["--check", "--strict", "--quiet", "SHA256SUMS"];
     must_run(system("sha256sum").args(check).current_dir(&one));
     let sums = fs::read_to_string(one.join("SHA256SUMS")).unwrap();
-    let summed: Vec<_> = sums.lines().map(|line| line.split_once("  ").unwrap().1.to_owned()).collect();
-    let mut files: Vec<_> = fs::read_dir(&one)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name != "SHA256SUMS")
-        .collect();
-    files.sort();
-    let mut sorted = summed.clone();
-    sorted.sort();
-    assert_eq!(sorted, files);
+    let summed: BTreeSet<_> = sums.lines().map(|line| line.split_once("  ").unwrap().1.to_owned()).collect();
+    let files = fs::read_dir(&one).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(summed, files.filter(|name| name != "SHA256SUMS").collect());
     for name in ["nodegate.krew.yaml", "amd64.deb", "arm64.deb"] {
-        assert!(files.contains(&name.to_owned()), "{files:?}");
+        assert!(summed.contains(name), "{summed:?}");
     }
     assert_eq!(fs::read_to_string(other.join("SHA256SUMS")).unwrap(), sums);
+}
+
+#[test]
+fn a_date_and_a_tag_come_together_or_it_is_a_rehearsal() {
+    for (heading, tagged, said) in
+        [(" - 2026-01-01", false, "and not both"), ("", true, "and not both"), ("", false, "a rehearsal")]
+    {
+        let clone = Clone::with_changelog(&format!("## [{VERSION}]{heading}\n\n{SECTION}"));
+        if tagged {
+            clone.must(&format!("git tag v{VERSION}"));
+        }
+        let release = clone.run(&format!("CARGO_TARGET_DIR=$PWD/target/out hack/release {VERSION} 2>&1"));
+        assert_eq!(release.is_ok(), said == "a rehearsal");
+        assert!(release.unwrap_or_else(|error| error).contains(said), "{heading} {tagged}");
+    }
 }

@@ -45,6 +45,9 @@ fn images_and_chart_are_pushed_by_digest_and_the_chart_deploys_them() {
         clone.run(&format!("export CARGO_TARGET_DIR=$PWD/target/out TLS_VERIFY=false HELM_CACHE_HOME=$PWD/target/helm; {script}"))
     };
     run(&format!("hack/release {VERSION} {image}")).unwrap();
+    // Without a Mac.
+    let krew = run("cat target/out/release-*/nodegate.krew.yaml").unwrap();
+    assert!(krew.contains("os: windows") && !krew.contains("darwin"), "{krew}");
     let elsewhere = run(&format!("hack/publish {VERSION} {image}-other")).unwrap_err();
     assert!(elsewhere.contains("make release"), "{elsewhere}");
     run(&format!("hack/publish {VERSION} {image}")).unwrap();

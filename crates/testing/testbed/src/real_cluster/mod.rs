@@ -95,12 +95,12 @@ impl RealCluster {
     /// Runs `hack/real-node`. Panics if it fails.
     #[track_caller]
     pub fn node_script(&self, words: &[&str]) {
-        self.script("real-node", words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
+        self.script(words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
     }
 
-    /// Runs a script of `hack`, and returns its output, or what it reports as the error.
-    fn script(&self, name: &str, words: &[&str]) -> Result<String, String> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack").join(name);
+    /// Runs `hack/real-node`, and returns its output, or what it reports as the error.
+    fn script(&self, words: &[&str]) -> Result<String, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack/real-node");
         let said = try_run(system(script).args(words).env("REAL_CLUSTER", &self.directory));
         said.map(|out| out.trim().to_owned()).map_err(|error| error.trim().to_owned())
     }

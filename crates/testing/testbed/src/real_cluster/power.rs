@@ -1,5 +1,5 @@
 //! The power of the real cluster's node: shutdowns with a real systemd-logind, power cuts and boots
-//! (`hack/real-power`).
+//! (`hack/real-node power`).
 
 use super::RealCluster;
 use crate::programs::nodegate_shutdown;
@@ -28,6 +28,10 @@ impl RealCluster {
         power
     }
 
+    fn power_script(&self, command: &[&str]) -> Result<String, String> {
+        self.script(&[&["power"], command].concat())
+    }
+
     fn kubelet_configuration(&self) -> PathBuf {
         self.directory.join("kubelet.yaml")
     }
@@ -36,8 +40,8 @@ impl RealCluster {
 impl Power<'_> {
     #[track_caller]
     fn run(&self, command: &[&str]) -> String {
-        let output = self.cluster.script("real-power", command);
-        output.unwrap_or_else(|error| panic!("real-power {command:?}: {error}"))
+        let output = self.cluster.power_script(command);
+        output.unwrap_or_else(|error| panic!("power {command:?}: {error}"))
     }
 
     /// Writes the kubelet's configuration with these lines more. The next kubelet reads it.
@@ -47,8 +51,8 @@ impl Power<'_> {
     }
 
     fn restart_kubelet(&self) -> Result<String, String> {
-        self.cluster.script("real-node", &["end", "kubelet"])?;
-        self.cluster.script("real-node", &["start", "kubelet"])
+        self.cluster.script(&["end", "kubelet"])?;
+        self.cluster.script(&["start", "kubelet"])
     }
 
     /// Returns the table of the programs that delay a shutdown.
@@ -102,10 +106,9 @@ pub fn now() -> Duration {
 impl Drop for Power<'_> {
     fn drop(&mut self) {
         self.configure("");
-        let off = self.cluster.script("real-power", &["off"]);
+        let off = self.cluster.power_script(&["off"]);
         // A test that has failed may have left the node off.
-        let on =
-            if self.is_off { self.cluster.script("real-power", &["boot"]) } else { self.restart_kubelet() };
+        let on = if self.is_off { self.cluster.power_script(&["boot"]) } else { self.restart_kubelet() };
         if let Err(error) = off.and(on) {
             eprintln!("the node is not as it was: {error}");
         }

@@ -37,7 +37,7 @@ impl SecondNode<'_> {
 
 impl Drop for SecondNode<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.0.script("real-node", &["node-b", "down"]) {
+        if let Err(error) = self.0.script(&["node-b", "down"]) {
             eprintln!("the second node can't be ended: {error}");
         }
     }
