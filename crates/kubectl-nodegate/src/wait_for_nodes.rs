@@ -7,7 +7,12 @@ use crate::error::Error;
 use futures::stream::{self, StreamExt};
 use nodegate_agent_api::Goal;
 use nodegate_agent_client::{Console, PAUSE, WaitEnd, WaitTimeout, Waiting};
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
+/// that has just been cordoned as before.
+const TO_BE_SEEN: Duration = Duration::from_millis(100);
 
 /// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
@@ -37,8 +42,14 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
         }
         nodes.push(node);
     }
+    until_seen().await;
     let worst = wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await;
     failed.map_or(Ok(worst), Err)
+}
+
+/// Waits until the agents have seen a cordon or uncordon.
+pub(crate) async fn until_seen() {
+    tokio::time::sleep(TO_BE_SEEN).await;
 }
 
 /// Waits for all nodes at once; returns the exit code of the worst end.
@@ -50,7 +61,7 @@ async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: 
     ends.into_iter().max().map_or(0, WaitEnd::exit_code)
 }
 
-/// Waits for a node. An agent that has not seen a cordon yet is no matter: its `/wait` settles first.
+/// Waits for a node.
 pub(crate) async fn wait_for_one(
     agents: &Agents,
     goal: Goal,

@@ -1,17 +1,19 @@
 //! Requests to the API server, for every command.
 
-mod client;
+mod config;
+mod credential;
+
+pub(crate) use credential::Credential;
 
 use crate::args::ClusterArgs;
 use crate::error::{Error, explained};
-use client::RenewedClient;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams};
 use kube::client::Body;
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
 use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
@@ -40,25 +42,30 @@ pub(crate) struct FleetNode {
 }
 
 pub(crate) struct Cluster {
-    client: RenewedClient,
+    client: Client,
     timeout: Duration,
     /// Context and server, for messages.
     pub(crate) name: String,
     found: Found,
     /// The flags with which kubectl acts in the same cluster as the same user.
     pub(crate) kubectl_flags: Vec<String>,
+    /// The credential of a plugin, which ran for the client.
+    pub(crate) credential: Option<Credential>,
 }
 
 impl Cluster {
     /// Reads the kubeconfig, and runs its credential plugin if there is one. Sends no request to the API
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let found = client::find(args)?;
+        let found = config::find(args)?;
         let (server, context) = (found.config.cluster_url.to_string(), found.context.clone());
         let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
         let name = format!("{name}server {}", server.trim_end_matches('/'));
+        let client = credential::client(found.config.clone()).await;
+        let (client, credential) = client.map_err(|error| found.unusable(error))?;
         Ok(Self {
-            client: RenewedClient::connect(&found.config).await.map_err(|error| found.unusable(error))?,
+            client,
+            credential,
             timeout: args.request_timeout.unwrap_or(API_TIMEOUT),
             name,
             found,
@@ -108,7 +115,7 @@ impl Cluster {
     where
         T: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()>,
     {
-        let api: Api<T> = Api::all(self.client.get());
+        let api: Api<T> = Api::all(self.client.clone());
         let mut page = ListParams::default().limit(PAGE);
         page.label_selector = selector.map(str::to_owned);
         let mut parts = Vec::new();
@@ -124,7 +131,7 @@ impl Cluster {
 
     /// Returns a Node; `None` if it does not exist.
     pub(crate) async fn node(&self, name: &str) -> Result<Option<FleetNode>, Error> {
-        let api: Api<NodeObject> = Api::all(self.client.get());
+        let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(found.as_ref().map(FleetNode::of))
     }
@@ -137,7 +144,7 @@ impl Cluster {
         labels: &str,
         node: Option<&str>,
     ) -> Result<Vec<String>, Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.get(), namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         // From the API server's memory, which has them by node.
         let mut wanted = ListParams::default().labels(labels).match_any();
         wanted.field_selector = node.map(|node| format!("spec.nodeName={node}"));
@@ -151,7 +158,7 @@ impl Cluster {
     }
 
     pub(crate) async fn set_unschedulable(&self, name: &str, unschedulable: bool) -> Result<(), Error> {
-        let api: Api<NodeObject> = Api::all(self.client.get());
+        let api: Api<NodeObject> = Api::all(self.client.clone());
         let (what, done) = if unschedulable {
             ("can't cordon", api.cordon(name).boxed())
         } else {
@@ -170,7 +177,7 @@ impl Cluster {
     ) -> Result<AgentReply, String> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
-        let answer = self.client.get().send(request).await.map_err(|error| explained(&error))?;
+        let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MAX_REPLY).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();

@@ -1,26 +1,34 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
 use crate::args::DrainArgs;
-use crate::cluster::{Cluster, go_duration};
+use crate::cluster::{Cluster, Credential, go_duration};
 use crate::error::Error;
 use crate::platform;
 use nodegate_program::sanitize;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::process::Command;
 
 /// kubectl in the same cluster, as the same user, with the operator's flags.
 pub(super) struct Kubectl {
     flags: Vec<String>,
+    /// The kubeconfig with the credential of a plugin, which would ask again for another one.
+    kubeconfig: Option<(TempDir, PathBuf)>,
 }
 
 impl Kubectl {
-    pub(super) fn new(args: &DrainArgs, cluster: &Cluster) -> Self {
+    pub(super) fn new(args: &DrainArgs, cluster: &Cluster) -> Result<Self, Error> {
+        let kubeconfig = cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
+        let kubeconfig =
+            kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
         // kubectl takes 0 for no limit.
         let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
         let timeout = timeout.map(|timeout| format!("--timeout={}", go_duration(timeout)));
         let eviction = args.eviction.flags().into_iter();
-        Self { flags: eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect() }
+        let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();
+        Ok(Self { flags, kubeconfig })
     }
 
     /// Returns the command as an operator would type it.
@@ -32,6 +40,10 @@ impl Kubectl {
         let mut command = Command::new("kubectl");
         command.args(["drain", node]).args(&self.flags).arg(format!("--dry-run={dry_run}"));
         command.stdin(Stdio::null()).kill_on_drop(true);
+        if let Some((_, file)) = &self.kubeconfig {
+            // The last flag of a name counts.
+            command.arg(format!("--kubeconfig={}", file.display())).arg("--context=nodegate");
+        }
         command
     }
 

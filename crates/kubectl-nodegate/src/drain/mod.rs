@@ -10,12 +10,13 @@ use crate::cluster::FleetNode;
 use crate::error::Error;
 use crate::fleet::{Row, look};
 use crate::platform;
-use crate::wait_for_nodes::{Steps, wait_for_one};
+use crate::wait_for_nodes::{Steps, until_seen, wait_for_one};
 use futures::stream::{self, StreamExt};
 use kubectl::Kubectl;
 use nodegate_agent_api::Status;
 use nodegate_agent_client::{Console, WaitEnd};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// The state in which a drain leaves its node, in words; true if a cordon may be undone.
 type Left = (&'static str, bool);
@@ -26,9 +27,16 @@ const MAYBE_CORDONED: Left = ("it may be cordoned, and no pod was evicted", true
 const CORDONED: Left = ("it is left cordoned, and no pod was evicted", true);
 const UNCORDONED: Left = ("it is uncordoned again, and no pod was evicted", false);
 const EVICTING: Left = ("it is left cordoned, and pods may have been evicted", true);
+const NOTHING_LEFT: Left = ("there is nothing to undo", false);
+
+/// The pause between two checks that a Node still exists.
+const EXISTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The maximum number of nodes that are drained at once.
 const AT_ONCE: usize = 64;
+
+/// The last line of a drain whose Node no longer exists.
+const GONE: &str = "not drained: the Node is gone";
 
 struct Drain<'a> {
     agents: &'a Agents,
@@ -42,7 +50,7 @@ struct Drain<'a> {
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
-    let kubectl = Kubectl::new(args, &agents.cluster);
+    let kubectl = Kubectl::new(args, &agents.cluster)?;
     Console::line(&format!("cluster: {}", agents.cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
     let may_begin_together = nodes.len() > 1 && args.dry_run == NO_DRY_RUN && args.min_ready == 0;
@@ -69,7 +77,7 @@ async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &
     // Another person may have changed it while the others were drained.
     let stopped = match agents.cluster.node(name).await {
         Err(error) => error,
-        Ok(None) => Error::failed("not drained: the Node is gone"),
+        Ok(None) => Error::failed(GONE),
         Ok(Some(node)) => {
             let left = Cell::new(if node.unschedulable { CORDONED_BEFORE } else { UNTOUCHED });
             let drain = Drain { agents, args, kubectl, node: &node, steps, left };
@@ -90,6 +98,10 @@ impl Drain<'_> {
         }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
+            () = self.until_gone() => {
+                self.left.set(NOTHING_LEFT);
+                return Err(Error::failed(GONE));
+            }
             signal = platform::termination_signal() => return Err(Error::interrupted(signal)),
         }
         self.left.set(EVICTING);
@@ -126,6 +138,7 @@ impl Drain<'_> {
         self.preflight().await?;
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
+        until_seen().await;
         match wait_for_one(self.agents, self.args.goal, self.args.timeout, self.node, self.steps).await {
             WaitEnd::Reached => self.while_others_are_ready().await,
             WaitEnd::TimedOut => {
@@ -148,6 +161,19 @@ impl Drain<'_> {
             self.left.set(UNCORDONED);
         }
         Err(stopped)
+    }
+
+    /// Returns when the Node no longer exists.
+    async fn until_gone(&self) {
+        loop {
+            tokio::time::sleep(EXISTS_EVERY).await;
+            // Without an answer, the Node may still exist.
+            if let Ok(node) = self.agents.cluster.node(&self.node.name).await
+                && node.is_none_or(|node| node.uid != self.node.uid)
+            {
+                return;
+            }
+        }
     }
 
     async fn cordon(&self) -> Result<(), Error> {

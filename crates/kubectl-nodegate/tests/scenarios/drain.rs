@@ -2,7 +2,7 @@
 
 use crate::crowd::{Behaviour, CLOSES};
 use crate::lab::{Lab, Said, counted, out, prober, ready, says};
-use nodegate_kube_sim::{Effect, FaultScope, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
@@ -279,6 +279,15 @@ fn with_a_drain_budget_no_node_waits_for_another() {
 }
 
 #[test]
+fn a_node_that_vanishes_ends_the_wait() {
+    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
+    let child = waiting(&lab, &["drain", "worker-1", "worker-2"]);
+    assert!(lab.sim.delete_node("worker-1"));
+    let parts = ["not drained: the Node is gone", "there is nothing to undo", "not started: worker-2"];
+    Said::of(&child.wait_with_output().unwrap()).has(1, &parts);
+}
+
+#[test]
 fn a_node_is_read_when_its_turn_comes() {
     let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2", "worker-3"]);
     lab.sim.cordon("worker-2");
@@ -291,4 +300,25 @@ fn a_node_is_read_when_its_turn_comes() {
     said.has(0, &[]);
     assert_eq!(steps(&said, "worker-2")[0], "cordoned", "{said:#?}");
     assert!(is_cordoned(&lab, "worker-2"));
+}
+
+/// Shows that the plugin and its kubectl have one credential: for a person, the second code would be another one.
+#[test]
+fn a_credential_plugin_runs_once_for_a_drain() {
+    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let runs = lab.dir.path().join("runs");
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": ADMIN_TOKEN, "expirationTimestamp": "2100-01-01T00:00:00Z"},
+    });
+    let script = format!("echo run >> {}; echo '{credential}'", runs.display());
+    let user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "interactiveMode": "IfAvailable",
+    }});
+    let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(&user));
+    let said = lab.run(&["drain", "worker-1", "--kubeconfig", file.to_str().unwrap()]);
+    said.has(0, &[]);
+    assert_eq!(std::fs::read_to_string(runs).unwrap(), "run\n", "{said:#?}");
+    assert!(!said.out.contains(ADMIN_TOKEN), "{said:#?}");
 }
