@@ -194,30 +194,23 @@ fn progress_of(prober: &ProberRecord) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_agent_api::{DrainSummary, Status};
     use serde_json::json;
 
     /// Returns an answer with two probers, of which so many have acknowledged.
     fn reply(state: WaitState, why: &str, acknowledged: usize) -> WaitReply {
-        let prober = |number: usize| {
-            json!({
+        let probers = [1, 2].map(|number| {
+            serde_json::from_value(json!({
                 "address": format!("10.0.0.{number}"), "question": "/health", "standing": "regular", "drainable": true,
                 "asked": 9, "first_ms": 60_000, "last_ms": 300, "interval_ms": 2000, "verdict": "draining", "in_a_row": 4,
                 "acknowledged": number <= acknowledged,
-            })
-        };
-        let missing: Vec<_> =
-            (acknowledged + 1..=2).map(|number| format!("10.0.0.{number} /health")).collect();
-        serde_json::from_value(json!({
-            "goal": "acknowledged", "state": state, "why": why, "interval_ms": 50_000,
-            "probers": [prober(1), prober(2)],
-            "drain": {
-                "node": "n1", "uid": "u", "start_id": "s", "verdict": "draining", "since_ms": 5, "stale": false,
-                "acknowledged": null, "acknowledged_ready": null, "released": null, "acknowledged_probers": acknowledged,
-                "probers": 2, "waiting_for": missing, "balancers": false,
-                "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null},
-            },
-        }))
-        .unwrap()
+            }))
+            .unwrap()
+        });
+        let mut drain = DrainSummary::of(&Status::default(), None);
+        drain.waiting_for = (acknowledged + 1..=2).map(|number| format!("10.0.0.{number} /health")).collect();
+        let (goal, why, probers) = (Goal::Acknowledged, why.to_owned(), probers.into());
+        WaitReply { goal, service: None, state, why, interval_ms: Some(50_000), drain, probers }
     }
 
     fn seconds(seconds: u64) -> Duration {

@@ -44,7 +44,7 @@ const KINDS: &[(&str, Level, &str)] = &[
     ("too_few", ToDo, "set up the missing load balancers, or a smaller --ack-probers"),
     ("overflown", ToDo, "name the load balancers with --balancers"),
     ("listening", Unknown, "check again in 90 s"),
-    ("undecided", Unknown, "check again in a minute, or name the load balancers with --balancers"),
+    UNDECIDED,
     ("misconfigured", ToDo, "set --node-name (NODE_NAME)"),
     ("shutdown_delay", ToDo, "docs/reboots.md has the steps"),
     ("reboots", Note, "nodegate-shutdown and --host-signals make it wait (docs/reboots.md)"),
@@ -58,6 +58,9 @@ const KINDS: &[(&str, Level, &str)] = &[
     ("service_port", Note, "else let it ask that path beside /health (--watch-service)"),
     ("load_balancer", Note, ""),
 ];
+
+const UNDECIDED: (&str, Level, &str) =
+    ("undecided", Unknown, "check again in a minute, or name the load balancers with --balancers");
 
 impl Level {
     pub(super) fn exit_code(self) -> u8 {
@@ -105,7 +108,9 @@ impl Findings {
     /// Adds a finding, or a node to the same finding about others.
     fn add(&mut self, code: &str, about: &str, what: impl Into<String>) {
         let (what, about) = (what.into(), about.to_owned());
-        let Some(&(code, level, todo)) = KINDS.iter().find(|kind| kind.0 == code) else { return };
+        // Agents of another version may have more words for why it is not known whether balancers learn of a drain.
+        let kind = KINDS.iter().find(|kind| kind.0 == code).unwrap_or(&UNDECIDED);
+        let &(code, level, todo) = kind;
         match self.0.iter_mut().find(|one| one.code == code && one.what == what) {
             Some(one) => one.about.push(about),
             None => self.0.push(Finding { level, code, about: vec![about], what, todo }),
@@ -194,11 +199,7 @@ impl Findings {
             }
             // The cache has a finding of its own.
             None | Some("stale") => {}
-            Some(code) => {
-                let is_known = KINDS.iter().any(|kind| kind.0 == code);
-                let code = if is_known { code } else { "undecided" };
-                self.add(code, name, drain.not_known.as_deref().unwrap_or_default());
-            }
+            Some(code) => self.add(code, name, drain.not_known.as_deref().unwrap_or_default()),
         }
     }
 

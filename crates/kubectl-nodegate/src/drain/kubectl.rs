@@ -1,46 +1,37 @@
-//! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
+//! Runs the real `kubectl drain`, which evicts the pods, for `drain`: in the same cluster, as the same user, with the
+//! operator's flags.
 
-use crate::args::DrainArgs;
-use crate::cluster::{Cluster, Credential, go_duration};
+use super::Drain;
+use crate::cluster::go_duration;
 use crate::error::Error;
 use crate::platform;
 use nodegate_program::sanitize;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::process::Command;
 
-/// kubectl in the same cluster, as the same user, with the operator's flags.
-pub(super) struct Kubectl {
-    flags: Vec<String>,
-    /// The kubeconfig with the credential of a plugin, which would ask again for another one.
-    kubeconfig: Option<(TempDir, PathBuf)>,
-}
-
-impl Kubectl {
-    pub(super) fn new(args: &DrainArgs, cluster: &Cluster) -> Result<Self, Error> {
-        let kubeconfig = cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
-        let kubeconfig =
-            kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
+impl Drain<'_> {
+    fn words(&self) -> Vec<String> {
+        let timeout = self.args.timeout.timeout;
         // kubectl takes 0 for no limit.
-        let timeout = args.timeout.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
-        let timeout = timeout.map(|timeout| format!("--timeout={}", go_duration(timeout)));
-        let eviction = args.eviction.flags().into_iter();
-        let flags = eviction.chain(timeout).chain(cluster.kubectl_flags.iter().cloned()).collect();
-        Ok(Self { flags, kubeconfig })
+        let timeout = timeout.map(|timeout| go_duration(timeout.max(Duration::from_secs(1))));
+        let mut words = vec!["drain".to_owned(), self.node.name.clone()];
+        words.extend(self.args.eviction.flags());
+        words.extend(timeout.map(|timeout| format!("--timeout={timeout}")));
+        words.extend_from_slice(&self.agents.cluster.kubectl_flags);
+        words
     }
 
     /// Returns the command as an operator would type it.
-    pub(super) fn in_words(&self, node: &str) -> String {
-        format!("kubectl drain {node} {}", self.flags.join(" "))
+    pub(super) fn in_words(&self) -> String {
+        format!("kubectl {}", self.words().join(" "))
     }
 
-    fn command(&self, node: &str, dry_run: &str) -> Command {
+    fn command(&self, dry_run: &str) -> Command {
         let mut command = Command::new("kubectl");
-        command.args(["drain", node]).args(&self.flags).arg(format!("--dry-run={dry_run}"));
+        command.args(self.words()).arg(format!("--dry-run={dry_run}"));
         command.stdin(Stdio::null()).kill_on_drop(true);
-        if let Some((_, file)) = &self.kubeconfig {
+        if let Some(file) = self.kubeconfig {
             // The last flag of a name counts.
             command.arg(format!("--kubeconfig={}", file.display())).arg("--context=nodegate");
         }
@@ -49,8 +40,8 @@ impl Kubectl {
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
-    pub(super) async fn rehearse(&self, node: &str) -> Result<(), Error> {
-        let rehearsed = self.command(node, "client").output().await;
+    pub(super) async fn rehearse(&self) -> Result<(), Error> {
+        let rehearsed = self.command("client").output().await;
         let output = rehearsed.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
             return Ok(());
@@ -62,9 +53,9 @@ impl Kubectl {
     }
 
     /// Drains the node, or shows the effect; kubectl writes to the plugin's own output, and ends with the plugin.
-    pub(super) async fn drain(&self, node: &str, dry_run: &str) -> Result<(), Error> {
+    pub(super) async fn evict(&self, dry_run: &str) -> Result<(), Error> {
         let ended = tokio::select! {
-            ended = async { self.command(node, dry_run).status().await } => ended,
+            ended = async { self.command(dry_run).status().await } => ended,
             signal = platform::termination_signal() => return Err(Error::interrupted(signal)),
         };
         match ended.map_err(|error| no_kubectl(&error))? {

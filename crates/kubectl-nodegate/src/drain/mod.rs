@@ -6,16 +6,16 @@ pub(crate) mod preflight;
 
 use crate::agents::Agents;
 use crate::args::{DrainArgs, NO_DRY_RUN};
-use crate::cluster::FleetNode;
+use crate::cluster::{Credential, FleetNode};
 use crate::error::Error;
 use crate::fleet::{Row, look};
 use crate::platform;
 use crate::wait_for_nodes::{Steps, until_seen, wait_for_one};
 use futures::stream::{self, StreamExt};
-use kubectl::Kubectl;
 use nodegate_agent_api::Status;
 use nodegate_agent_client::{Console, WaitEnd};
 use std::cell::Cell;
+use std::path::Path;
 use std::time::Duration;
 
 /// The state in which a drain leaves its node, in words; true if a cordon may be undone.
@@ -41,7 +41,8 @@ const GONE: &str = "not drained: the Node is gone";
 struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
-    kubectl: &'a Kubectl,
+    /// kubectl's kubeconfig with the credential of a plugin, which would ask again for another one.
+    kubeconfig: Option<&'a Path>,
     node: &'a FleetNode,
     steps: &'a Steps<'a>,
     left: Cell<Left>,
@@ -50,14 +51,16 @@ struct Drain<'a> {
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
-    let kubectl = Kubectl::new(args, &agents.cluster)?;
+    let kubeconfig = agents.cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
+    let kubeconfig = kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
+    let kubeconfig = kubeconfig.as_ref().map(|(_, file)| file.as_path());
     Console::line(&format!("cluster: {}", agents.cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
     let may_begin_together = nodes.len() > 1 && args.dry_run == NO_DRY_RUN && args.min_ready == 0;
     let has_budget = |row: &Row| row.status().is_some_and(|status| status.max_drained.is_some());
     let share_budget = may_begin_together && look(agents, &nodes).await.iter().all(has_budget);
     let at_once = if share_budget { AT_ONCE } else { 1 };
-    let drains = nodes.iter().map(|node| drain_one(agents, args, &kubectl, &node.name));
+    let drains = nodes.iter().map(|node| drain_one(agents, args, kubeconfig, &node.name));
     let mut ends = stream::iter(drains).buffer_unordered(at_once);
     let (mut ended, mut worst) = (0, 0);
     while let Some(code) = ends.next().await {
@@ -72,7 +75,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 }
 
 /// Drains a node, and returns the exit code.
-async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &str) -> u8 {
+async fn drain_one(agents: &Agents, args: &DrainArgs, kubeconfig: Option<&Path>, name: &str) -> u8 {
     let steps = &Steps::begin(name);
     // Another person may have changed it while the others were drained.
     let stopped = match agents.cluster.node(name).await {
@@ -80,7 +83,7 @@ async fn drain_one(agents: &Agents, args: &DrainArgs, kubectl: &Kubectl, name: &
         Ok(None) => Error::failed(GONE),
         Ok(Some(node)) => {
             let left = Cell::new(if node.unschedulable { CORDONED_BEFORE } else { UNTOUCHED });
-            let drain = Drain { agents, args, kubectl, node: &node, steps, left };
+            let drain = Drain { agents, args, kubeconfig, node: &node, steps, left };
             match Box::pin(drain.run()).await {
                 Ok(()) => return 0,
                 Err(error) => Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error },
@@ -105,8 +108,8 @@ impl Drain<'_> {
             signal = platform::termination_signal() => return Err(Error::interrupted(signal)),
         }
         self.left.set(EVICTING);
-        self.steps.line(&self.kubectl.in_words(&self.node.name));
-        self.kubectl.drain(&self.node.name, NO_DRY_RUN).await?;
+        self.steps.line(&self.in_words());
+        self.evict(NO_DRY_RUN).await?;
         self.steps.line("drained");
         Ok(())
     }
@@ -119,8 +122,8 @@ impl Drain<'_> {
         for line in preflight::would_wait_for(&status, self.args.goal) {
             self.steps.line(&line);
         }
-        self.steps.line(&format!("would run {}", self.kubectl.in_words(&self.node.name)));
-        self.kubectl.drain(&self.node.name, self.args.dry_run).await?;
+        self.steps.line(&format!("would run {}", self.in_words()));
+        self.evict(self.args.dry_run).await?;
         self.steps.line("dry run: nothing was done to it");
         Ok(())
     }
@@ -136,7 +139,7 @@ impl Drain<'_> {
 
     async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
-        self.kubectl.rehearse(&self.node.name).await?;
+        self.rehearse().await?;
         self.cordon().await?;
         until_seen().await;
         match wait_for_one(self.agents, self.args.goal, self.args.timeout, self.node, self.steps).await {
@@ -201,7 +204,7 @@ impl Drain<'_> {
             return state.to_owned();
         }
         let (name, flags) = (&self.node.name, self.agents.cluster.kubectl_flags.join(" "));
-        let on = self.kubectl.in_words(name);
+        let on = self.in_words();
         format!("{state}; to undo: kubectl nodegate uncordon {name} {flags}; to go on without waiting: {on}")
     }
 }

@@ -5,6 +5,7 @@ use crate::cluster::FleetNode;
 use crate::error::Error;
 use crate::fleet::{Row, look};
 use nodegate_agent_api::{DrainStatus, Goal, Status};
+use nodegate_agent_client::acknowledgement::sessions_not_known;
 use nodegate_readiness::Age;
 
 /// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
@@ -55,8 +56,7 @@ fn can_be_known(drain: &DrainStatus, goal: Goal) -> Result<(), Error> {
         return Err(format!("not known whether balancers would acknowledge: {why}").into());
     }
     if goal == Goal::Released && drain.traffic.is_none() {
-        let why = "its agent has no --traffic-port: it can't be known whether a session is left";
-        return Err(why.to_owned().into());
+        return Err(sessions_not_known(None).into());
     }
     Ok(())
 }

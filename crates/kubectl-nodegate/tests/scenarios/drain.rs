@@ -150,7 +150,7 @@ fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
         assert!(!is_cordoned(&lab, "worker-1"));
         said
     };
-    is_refused(&["--for=released"], "its agent has no --traffic-port");
+    is_refused(&["--for=released"], "the agent has no --traffic-port");
     lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene::default()));
     is_refused(&[], "no balancer probes this agent regularly");
     let mut full = ready("worker-1");

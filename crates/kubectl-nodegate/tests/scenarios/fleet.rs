@@ -39,7 +39,7 @@ fn one_of_each() -> Lab {
 }
 
 #[test]
-fn the_most_urgent_nodes_come_first() {
+fn the_most_urgent_nodes_come_first_and_the_worst_is_the_exit_code() {
     let lab = one_of_each();
     let said = lab.run(&["--via=node"]);
     said.has(3, &[]);
@@ -62,11 +62,6 @@ fn the_most_urgent_nodes_come_first() {
                    10.0.0.7 GET / can't see drains";
     assert_eq!(said.out.lines().last(), Some(summary));
     assert!(!said.out.contains('\u{1b}') && said.out.is_ascii(), "colours and symbols are for terminals");
-}
-
-#[test]
-fn the_exit_code_is_the_worst_verdict() {
-    let lab = one_of_each();
     for (nodes, code) in [
         (["worker-10", "worker-5"], 0),
         (["worker-10", "worker-1"], 1),
@@ -87,7 +82,7 @@ fn nodes_are_chosen_by_labels() {
 }
 
 #[test]
-fn wide_output_shows_the_reason_and_the_way_to_the_agent() {
+fn wide_output_has_the_reason_and_the_way_and_json_the_whole_status() {
     let lab = one_of_each();
     let said = lab.run(&["-o", "wide", "worker-2", "worker-3", "worker-6"]);
     let addresses: Vec<_> = lab.crowd.nodes().map(|(_, address)| address.to_string()).collect();
@@ -102,11 +97,7 @@ fn wide_output_shows_the_reason_and_the_way_to_the_agent() {
     let proxied = "; through the API server: error trying to reach service: EOF";
     let row = said.row("worker-6");
     assert!(row.contains(&refused) && row.ends_with(proxied), "{said:#?}");
-}
 
-#[test]
-fn json_has_the_whole_status_of_each_agent() {
-    let lab = one_of_each();
     let document: Value = serde_json::from_str(&lab.run(&["-o", "json", "--via=node"]).out).unwrap();
     let rows = document["nodes"].as_array().unwrap();
     let row = |name: &str| rows.iter().find(|row| row["node"] == name).unwrap();
