@@ -1,9 +1,7 @@
 //! Gathers what the agents and the API server say of a setup.
 
 use crate::agents::Agents;
-use crate::args::Via;
-use crate::cluster::FleetNode;
-use crate::fleet::{Row, look};
+use crate::fleet::Row;
 use crate::gate::Gate;
 use k8s_openapi::api::core::v1::Service;
 
@@ -25,16 +23,8 @@ pub(super) struct LocalService {
     pub(super) health_check_port: Option<i32>,
 }
 
-/// Gathers it for these nodes.
-pub(super) async fn gather(agents: &Agents, nodes: &[FleetNode], is_whole: bool) -> Setup {
-    let nodes = look(agents, nodes).await;
-    let gate = Gate::look(agents).await.map_err(|error| error.why);
-    let services = services(agents).await;
-    Setup { nodes, is_direct_first: agents.args.via == Via::Auto, is_whole, services, gate }
-}
-
 /// Returns the Services with the policy Local that clients outside of the cluster can reach.
-async fn services(agents: &Agents) -> Result<Vec<LocalService>, String> {
+pub(super) async fn services(agents: &Agents) -> Result<Vec<LocalService>, String> {
     let local = |service: Service| {
         let spec = service.spec.filter(|spec| spec.external_traffic_policy.as_deref() == Some("Local"))?;
         let (namespace, name) = (service.metadata.namespace?, service.metadata.name?);

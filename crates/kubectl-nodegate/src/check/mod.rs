@@ -7,9 +7,11 @@ mod print;
 mod rehearse;
 
 use crate::agents::Agents;
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, Via};
 use crate::error::Error;
-use gather::gather;
+use crate::fleet::look;
+use crate::gate::Gate;
+use gather::{Setup, services};
 use judge::judge;
 use nodegate_agent_client::Console;
 
@@ -19,7 +21,13 @@ pub(crate) async fn run(agents: &Agents, args: &CheckArgs) -> Result<u8, Error> 
     if args.rehearse {
         return rehearse::run(agents, args, &nodes).await;
     }
-    let setup = gather(agents, &nodes, args.nodes.is_empty()).await;
+    let setup = Setup {
+        nodes: look(agents, &nodes).await,
+        is_direct_first: agents.args.via == Via::Auto,
+        is_whole: args.nodes.is_empty(),
+        services: services(agents).await,
+        gate: Gate::look(agents).await.map_err(|error| error.why),
+    };
     let findings = judge(&setup);
     // Ignores a closed stdout; the exit code still has the result.
     let _ = Console::write(&print::print(&setup, &findings, args.is_json));

@@ -1,8 +1,9 @@
-//! The row of one node: what `table`, the JSON and `live` show of it, and its exit code.
+//! The row of one node: what the table, the JSON and the lines of changes show of it, and its exit code.
 
 use crate::agents::AgentAnswer;
 use crate::cluster::FleetNode;
 use nodegate_agent_api::Status;
+use nodegate_agent_client::colour::{DIM, GREEN, MAGENTA, RED, YELLOW};
 use nodegate_agent_client::exit_code;
 use nodegate_agent_client::sentence::{caveat, shutdown, why};
 use nodegate_readiness::{Age, Reason, Verdict};
@@ -17,21 +18,6 @@ pub(crate) struct Row {
     pub(crate) node: FleetNode,
     /// The agent's answer, or why there is none.
     pub(crate) said: Result<AgentAnswer, String>,
-}
-
-/// The state of a node for an operator, the most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Urgency {
-    Unknown,
-    NotReady,
-    Unconfirmed,
-    /// Draining, and some balancer may still send traffic.
-    Draining,
-    /// Out: every balancer has acknowledged; sessions may be left.
-    Out,
-    /// A control-plane node that only its exclude label keeps out.
-    ByDesign,
-    Ready,
 }
 
 impl Row {
@@ -87,16 +73,18 @@ impl Row {
         if self.is_out_by_design() { 0 } else { exit_code(self.verdict()) }
     }
 
-    pub(super) fn urgency(&self) -> Urgency {
+    /// Returns the rank of the row, the most urgent first, and the sign and the colour of its verdict.
+    pub(super) fn urgency(&self) -> (u8, char, &'static str) {
         let acknowledged = self.status().and_then(|status| status.drain.acknowledged);
         match self.verdict() {
-            None => Urgency::Unknown,
-            Some(Verdict::NotReady) => Urgency::NotReady,
-            Some(_) if self.is_guess() => Urgency::Unconfirmed,
-            Some(Verdict::Draining) if self.is_out_by_design() => Urgency::ByDesign,
-            Some(Verdict::Draining) if acknowledged == Some(true) => Urgency::Out,
-            Some(Verdict::Draining) => Urgency::Draining,
-            Some(Verdict::Ready) => Urgency::Ready,
+            None => (0, '?', MAGENTA),
+            Some(Verdict::NotReady) => (1, '✖', RED),
+            Some(_) if self.is_guess() => (2, '≈', YELLOW),
+            Some(Verdict::Draining) if self.is_out_by_design() => (5, '○', DIM),
+            Some(Verdict::Draining) if acknowledged == Some(true) => (4, '○', YELLOW),
+            // Some balancer may still send traffic.
+            Some(Verdict::Draining) => (3, '◐', YELLOW),
+            Some(Verdict::Ready) => (6, '●', GREEN),
         }
     }
 

@@ -1,7 +1,7 @@
-//! Renders the fleet as a table, once or for each update of `live`.
+//! Renders the fleet as a table, once or for each update.
 
 use super::look::Fleet;
-use super::row::{Row, Urgency};
+use super::row::Row;
 use crate::args::FleetOutput;
 use nodegate_agent_client::Console;
 use nodegate_agent_client::acknowledgement::cant_see;
@@ -21,23 +21,10 @@ const USUAL: usize = 8;
 
 fn cells(row: &Row, console: &Console, is_wide: bool) -> Vec<String> {
     // Signs are for terminals.
-    let sign = if console.is_terminal { format!("{} ", sign(row.urgency()).0) } else { String::new() };
+    let sign = if console.is_terminal { format!("{} ", row.urgency().1) } else { String::new() };
     let [node, verdict, reason, others @ ..] = row.cells();
     let cells = [node, sign + &verdict, shortened(&reason)].into_iter().chain(others);
     cells.take(if is_wide { HEADS.len() } else { USUAL }).map(|cell| sanitize(&cell)).collect()
-}
-
-/// Returns the sign before a verdict, and its colour.
-fn sign(urgency: Urgency) -> (char, &'static str) {
-    match urgency {
-        Urgency::Unknown => ('?', MAGENTA),
-        Urgency::NotReady => ('✖', RED),
-        Urgency::Unconfirmed => ('≈', YELLOW),
-        Urgency::Draining => ('◐', YELLOW),
-        Urgency::Out => ('○', YELLOW),
-        Urgency::ByDesign => ('○', DIM),
-        Urgency::Ready => ('●', GREEN),
-    }
 }
 
 fn shortened(text: &str) -> String {
@@ -74,7 +61,7 @@ pub(super) fn lines(rows: &[Row], console: &Console, output: FleetOutput) -> Vec
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let rows = rows.iter().zip(&cells).map(|(row, cells)| line(cells, Some(sign(row.urgency()).1)));
+    let rows = rows.iter().zip(&cells).map(|(row, cells)| line(cells, Some(row.urgency().2)));
     std::iter::once(console.painted(DIM, &line(&heads, None))).chain(rows).collect()
 }
 

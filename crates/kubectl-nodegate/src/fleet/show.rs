@@ -1,5 +1,4 @@
-//! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
-//! change.
+//! Shows the fleet once, or continuously: on a terminal the table, kept up to date; elsewhere a line for each change.
 
 use super::look::Fleet;
 use super::table;
@@ -30,12 +29,12 @@ const WHOLE_SCREEN: &str = "\u{1b}[2J";
 const CLIP: &str = "\u{1b}[?7l";
 const WRAP: &str = "\u{1b}[?7h";
 
-/// Runs until it is interrupted or stdout is closed; returns the exit code of the last update.
-pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
+/// Shows the fleet, with `--watch` until it is interrupted or stdout is closed; returns the exit code of the last look.
+pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
+    let console = &Console::default();
     let nodes = || agents.cluster.nodes(&args.nodes, args.selector.as_deref());
     let (mut listed, mut listed_at, mut error) = (nodes().await?, Instant::now(), None);
     let (mut said, code) = (None, Cell::new(UNKNOWN));
-    let is_table = args.output != FleetOutput::Json;
     let updates = async {
         loop {
             if listed_at.elapsed() >= NODES_EVERY {
@@ -50,14 +49,16 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
             code.set(fleet.exit_code());
             let is_first = said.is_none();
             let changed = changes(&fleet, said.get_or_insert_default(), args.output);
-            let text = if is_table && console.is_terminal {
-                screen(&fleet, console, args.output, error.as_ref(), is_first)
-            } else if is_table && is_first {
-                table::table(&fleet, console, args.output)
-            } else {
-                changed
+            let text = match args.output {
+                FleetOutput::Json if !args.watch => format!("{}\n", fleet.json()),
+                FleetOutput::Json => changed,
+                output if args.watch && console.is_terminal => {
+                    screen(&fleet, console, output, error.as_ref(), is_first)
+                }
+                output if is_first => table::table(&fleet, console, output),
+                _ => changed,
             };
-            if !Console::write(&text) {
+            if !Console::write(&text) || !args.watch {
                 return;
             }
             tokio::time::sleep(PAUSE).await;
