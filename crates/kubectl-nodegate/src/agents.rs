@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 /// The label of the agents' pods in the manifests.
 const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
-/// The number of concurrent queries. Each needs one open file, and macOS allows 256.
-pub(crate) const AT_ONCE: usize = 200;
+/// The number of concurrent queries. Each needs an open file, and as many connections to the API server stay open for a
+/// while; macOS allows 256.
+pub(crate) const AT_ONCE: usize = 100;
 
 pub(crate) struct Agents {
     pub(crate) cluster: Cluster,
