@@ -33,15 +33,8 @@ pub(crate) struct OwnPort {
     pub(crate) port: u16,
 }
 
-/// Who answers at an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Answerer {
-    /// This agent, or the one that replaces it.
-    Agent,
-    /// Another program, and what it answers.
-    Other(String),
-    NoAnswer,
-}
+/// An answer at an address: `Ok` from this agent, or the one that replaces it; the error is that of another program.
+type Answer = Result<(), String>;
 
 impl OwnPort {
     /// Looks forever.
@@ -49,9 +42,9 @@ impl OwnPort {
         let (began, mut taken, mut may_be_taken) = (Instant::now(), Episode::default(), false);
         loop {
             let found = self.look().await;
-            let was_other = std::mem::replace(&mut may_be_taken, matches!(found, Answerer::Other(_)));
+            let was_other = std::mem::replace(&mut may_be_taken, matches!(found, Some(Err(_))));
             match found {
-                Answerer::Agent => {
+                Some(Ok(())) => {
                     self.app.set_port_taken(None);
                     if let Some(lasted) = taken.ends(began.elapsed()) {
                         let taken_for_s = lasted.as_secs();
@@ -59,7 +52,7 @@ impl OwnPort {
                     }
                 }
                 // The second look of a row: an agent that ends may answer anything once.
-                Answerer::Other(answer) if was_other => {
+                Some(Err(answer)) if was_other => {
                     if taken.lasts(&answer, began.elapsed()) {
                         tracing::warn!(
                             answer,
@@ -69,22 +62,23 @@ impl OwnPort {
                     }
                     self.app.set_port_taken(Some(answer));
                 }
-                Answerer::Other(_) | Answerer::NoAnswer => {}
+                Some(Err(_)) | None => {}
             }
             sleep(if taken.is_on() || may_be_taken { LOOK_AGAIN } else { LOOK_EVERY }).await;
         }
     }
 
-    async fn look(&self) -> Answerer {
-        let mut found = Answerer::NoAnswer;
+    /// Returns the first answer of another program, else that of the agent, if there is any.
+    async fn look(&self) -> Option<Answer> {
+        let mut found = None;
         for address in self.addresses() {
             let address = SocketAddr::new(address, self.port);
             let reply = get(&[address], DRAIN_PATH, ANSWER_WITHIN).await;
-            match answerer(self.app.start_id(), self.board.node_name(), address, reply) {
-                Answerer::NoAnswer => {}
-                Answerer::Agent => found = Answerer::Agent,
-                other @ Answerer::Other(_) => return other,
+            let answer = answer(self.app.start_id(), self.board.node_name(), address, reply);
+            if matches!(answer, Some(Err(_))) {
+                return answer;
             }
+            found = found.or(answer);
         }
         found
     }
@@ -101,23 +95,25 @@ impl OwnPort {
     }
 }
 
-/// Returns who has sent this reply, if `start_id` and `node` are those of this agent.
-fn answerer(
+/// Returns the answer in a reply, if `start_id` and `node` are those of this agent.
+fn answer(
     start_id: &str,
     node: Option<&str>,
     address: SocketAddr,
     reply: Result<AgentReply, AskError>,
-) -> Answerer {
+) -> Option<Answer> {
     let what = match reply {
         Ok(reply) => match serde_json::from_slice::<DrainSummary>(&reply.body) {
-            Ok(said) if said.start_id == start_id || said.node.as_deref() == node => return Answerer::Agent,
+            Ok(said) if said.start_id == start_id || said.node.as_deref() == node => {
+                return Some(Ok(()));
+            }
             Ok(said) => format!("the agent of the node {}", said.node.unwrap_or_default()),
             Err(_) => format!("HTTP {}", reply.status),
         },
         Err(error @ (AskError::NotHttp | AskError::TooLong)) => error.to_string(),
-        Err(_) => return Answerer::NoAnswer,
+        Err(_) => return None,
     };
-    Answerer::Other(format!("{address}: {}", sanitize_short(&what, MAX_SHOWN)))
+    Some(Err(format!("{address}: {}", sanitize_short(&what, MAX_SHOWN))))
 }
 
 #[cfg(test)]
@@ -129,17 +125,17 @@ mod tests {
     #[test]
     fn only_an_answer_of_another_program_counts() {
         let address: SocketAddr = "10.0.0.11:25001".parse().unwrap();
-        let of = |reply| answerer("a", Some("worker-1"), address, reply);
+        let of = |reply| answer("a", Some("worker-1"), address, reply);
         let agent = |start_id: &str, node: &str| {
             let (start_id, node) = (start_id.to_owned(), Some(node.to_owned()));
             let body = DrainSummary::of(&Status { start_id, node, ..Status::default() }, None).to_json();
             Ok(AgentReply { status: 200, body: body.into() })
         };
         let page = |status| Ok(AgentReply { status, body: "hello".into() });
-        let other = |what: &str| Answerer::Other(format!("10.0.0.11:25001: {what}"));
-        assert_eq!(of(agent("a", "worker-1")), Answerer::Agent);
+        let other = |what: &str| Some(Err(format!("10.0.0.11:25001: {what}")));
+        assert_eq!(of(agent("a", "worker-1")), Some(Ok(())));
         // The agent that replaces this one gets all new connections.
-        assert_eq!(of(agent("b", "worker-1")), Answerer::Agent);
+        assert_eq!(of(agent("b", "worker-1")), Some(Ok(())));
         assert_eq!(of(agent("b", "worker-2")), other("the agent of the node worker-2"));
         assert_eq!([of(page(200)), of(page(404))], [other("HTTP 200"), other("HTTP 404")]);
         assert_eq!(of(Err(AskError::NotHttp)), other("the answer is not HTTP"));
@@ -148,7 +144,7 @@ mod tests {
             AskError::Late(ANSWER_WITHIN),
             AskError::Connect(io::ErrorKind::ConnectionRefused.into()),
         ] {
-            assert_eq!(of(Err(silence)), Answerer::NoAnswer);
+            assert_eq!(of(Err(silence)), None);
         }
     }
 }

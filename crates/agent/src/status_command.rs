@@ -46,19 +46,16 @@ pub(crate) struct StatusArgs {
 }
 
 /// The agent's verdict, and the text to print.
-struct Shown {
-    verdict: Option<Verdict>,
-    text: Vec<u8>,
-}
+type Shown = (Option<Verdict>, String);
 
 impl StatusArgs {
     /// Queries the agent, prints its status, and returns the exit code.
     pub(crate) fn run(self, target: &AgentAddress) -> ExitCode {
         match self.ask(target) {
-            Ok(shown) => {
+            Ok((verdict, text)) => {
                 // Ignores a closed stdout; the exit code still has the result.
-                let _ = stdout().write_all(&shown.text).and_then(|()| stdout().flush());
-                ExitCode::from(exit_code(shown.verdict))
+                let _ = stdout().write_all(&text).and_then(|()| stdout().flush());
+                ExitCode::from(exit_code(verdict))
             }
             Err(error) => {
                 eprintln!("nodegate: {}", target.failed(error));
@@ -67,15 +64,15 @@ impl StatusArgs {
         }
     }
 
-    fn ask(self, target: &AgentAddress) -> Result<Shown, String> {
+    fn ask(self, target: &AgentAddress) -> Result<(Option<Verdict>, Vec<u8>), String> {
         let list = self.check.as_ref();
         let path = list.map_or_else(
             || STATUS_PATH.to_owned(),
             |list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
         );
         let reply = target.get(&path, self.timeout).map_err(|error| error.to_string())?;
-        let shown = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
-        Ok(if self.is_json { Shown { text: reply.body.into(), ..shown } } else { shown })
+        let (verdict, text) = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
+        Ok((verdict, if self.is_json { reply.body.into() } else { text.into() }))
     }
 }
 
@@ -84,8 +81,7 @@ fn status(reply: &AgentReply) -> Result<Shown, String> {
         AskError::Refused(..) => sanitize(&format!("{error}{}", refusal(&reply.body))),
         error => sanitize(&error.to_string()),
     })?;
-    let text = status_text(&status, Console::default().is_colourful).into();
-    Ok(Shown { verdict: status.verdict, text })
+    Ok((status.verdict, status_text(&status, Console::default().is_colourful)))
 }
 
 fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {
@@ -95,8 +91,5 @@ fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {
     }
     let health: HealthBody<'_> = serde_json::from_slice(&reply.body)
         .map_err(|error| sanitize(&format!("the answer to {path} is not one of nodegate: {error}")))?;
-    Ok(Shown {
-        verdict: Some(health.status),
-        text: health_text(&health, Console::default().is_colourful).into(),
-    })
+    Ok((Some(health.status), health_text(&health, Console::default().is_colourful)))
 }

@@ -12,21 +12,9 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
-/// Something that may last, and is logged when it begins, each minute while it lasts, and when it ends.
-struct Watched {
-    /// The warning while it lasts.
-    warning: Option<String>,
-    /// The log line at its end.
-    end: &'static str,
-    /// False if it may last until a setting changes, so that one warning is enough.
-    repeats: bool,
-}
-
-impl Watched {
-    fn new(warning: Option<String>, end: &'static str) -> Self {
-        Self { warning, end, repeats: true }
-    }
-}
+/// Something that may last: the warning while it does, the log line at its end, and whether the warning is repeated each
+/// minute. One is enough of what may last until a setting changes.
+type Watched = (Option<String>, &'static str, bool);
 
 /// Looks at all that may last.
 fn look(board: &Board, now: Moment) -> [Watched; 5] {
@@ -43,16 +31,13 @@ fn look(board: &Board, now: Moment) -> [Watched; 5] {
         )
     });
     let unreachable = board.kubelet_unreachable().as_ref().map(kubelet_unreachable);
+    let kept = board.kept(now).as_ref().map(sentence::kept);
     [
-        Watched::new(staleness(board, now), "the cache follows the API server again"),
-        Watched::new(cut_off, "the verdict follows the API server again"),
-        Watched::new(board.kept(now).as_ref().map(sentence::kept), "the node is no longer kept in the pool"),
-        Watched::new(absent, "the Node is there"),
-        Watched {
-            warning: unreachable,
-            end: "the check kubelet no longer contradicts a Node that is Ready",
-            repeats: false,
-        },
+        (staleness(board, now), "the cache follows the API server again", true),
+        (cut_off, "the verdict follows the API server again", true),
+        (kept, "the node is no longer kept in the pool", true),
+        (absent, "the Node is there", true),
+        (unreachable, "the check kubelet no longer contradicts a Node that is Ready", false),
     ]
 }
 
@@ -101,7 +86,7 @@ pub(crate) async fn run(
 /// over.
 fn log(episodes: &mut [Episode; 5], board: &Board, now: Moment) -> bool {
     let (since_start, mut look_often) = (now.since(Moment::default()), false);
-    for (Watched { warning, end, repeats }, episode) in look(board, now).into_iter().zip(episodes) {
+    for ((warning, end, repeats), episode) in look(board, now).into_iter().zip(episodes) {
         let is_new = !episode.is_on();
         if let Some(warning) = warning {
             look_often |= repeats;

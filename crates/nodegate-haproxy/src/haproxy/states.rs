@@ -78,15 +78,12 @@ impl States {
         if known.is_none() && self.0.is_empty() {
             return;
         }
-        let column = |at: usize, unknown: &'static str| {
-            known.and_then(|columns| columns.get(at)).map_or(unknown, String::as_str)
-        };
-        let admin = column(ADMIN, "0").parse::<u32>().unwrap_or_default() & FORCED;
-        let (name, port) = (&backend.name, backend.node_port.unwrap_or_default());
-        let ((backend_id, id), operation) = (ids, column(OPERATION, "0"));
-        // The time since the last change, and the results of the check.
-        let (since, status, result, health, check) =
-            (column(9, "0"), column(10, "1"), column(11, "0"), column(12, "1"), column(13, "6"));
+        // From the ninth on: the time since the last change, and the results of the check.
+        let columns = [(OPERATION, "0"), (ADMIN, "0"), (9, "0"), (10, "1"), (11, "0"), (12, "1"), (13, "6")];
+        let [operation, admin, since, status, result, health, check] = columns
+            .map(|(at, unknown)| known.and_then(|columns| columns.get(at)).map_or(unknown, String::as_str));
+        let admin = admin.parse::<u32>().unwrap_or_default() & FORCED;
+        let (name, port, (backend_id, id)) = (&backend.name, backend.node_port.unwrap_or_default(), ids);
         let _ = writeln!(
             text,
             "{backend_id} {name} {id} {server} {address} {operation} {admin} {weight} {weight} \

@@ -82,33 +82,26 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn shown(text: &str) -> Vec<String> {
-        parse(text).iter().map(ToString::to_string).collect()
-    }
-
     #[test]
-    fn nameservers_are_found_in_order() {
-        let text = "# by hand\nsearch corp.example\nnameserver 10.0.0.2\n; old: nameserver 9.9.9.9\n\tnameserver\t2001:db8::53 # second\n\
-                    options edns0 trust-ad\nnameserver fe80::1%eth0\nnameserver 10.0.0.9\n";
-        assert_eq!(shown(text), ["10.0.0.2", "2001:db8::53", "fe80::1%eth0"]);
-        assert_eq!(shown("nameserver 127.0.0.53\r\noptions edns0\r\n"), ["127.0.0.53"]);
-    }
-
-    #[test]
-    fn an_option_asks_for_tcp_alone() {
-        let over_tcp = |text: &str| parse(text).iter().all(|nameserver| nameserver.over_tcp);
-        assert!(over_tcp("nameserver 10.0.0.2\noptions edns0 use-vc\nnameserver 10.0.0.3"));
-        assert!(!over_tcp("nameserver 10.0.0.2\noptions edns0 # use-vcr\nsearch use-vc"));
-    }
-
-    #[test]
-    fn what_is_no_address_is_left_out() {
-        assert_eq!(
-            shown("nameserver\nnameserver dns.example\nnameservers 10.0.0.1\nnameserver 10.0.0.3"),
-            ["10.0.0.3"]
-        );
-        for none in ["", "# nameserver 10.0.0.1\noptions edns0\n", "nameserver\nnameserver dns.example\n"] {
-            assert_eq!(shown(none), ["127.0.0.1"], "{none:?}");
+    fn nameservers_are_found_in_order_with_their_transport_and_what_is_none_is_left_out() {
+        let shown = |text: &str| {
+            let tcp = |of: &Nameserver| if of.over_tcp { "tcp " } else { "" };
+            parse(text).iter().map(|of| format!("{}{of}", tcp(of))).collect::<Vec<_>>().join(", ")
+        };
+        for (text, found) in [
+            (
+                "search a.example\nnameserver 10.0.0.2\n; old: nameserver 9.9.9.9\n\tnameserver\t2001:db8::53 # second\n\
+              options edns0 trust-ad\nnameserver fe80::1%eth0\nnameserver 10.0.0.9\n",
+                "10.0.0.2, 2001:db8::53, fe80::1%eth0",
+            ),
+            ("nameserver 127.0.0.53\r\noptions edns0\r\n", "127.0.0.53"),
+            ("nameserver 10.0.0.2\noptions edns0 use-vc\nnameserver 10.0.0.3", "tcp 10.0.0.2, tcp 10.0.0.3"),
+            ("nameserver 10.0.0.2\noptions edns0 # use-vcr\nsearch use-vc", "10.0.0.2"),
+            ("nameserver\nnameserver dns.example\nnameservers 10.0.0.1\nnameserver 10.0.0.3", "10.0.0.3"),
+            ("", "127.0.0.1"),
+            ("# nameserver 10.0.0.1\nnameserver dns.example\n", "127.0.0.1"),
+        ] {
+            assert_eq!(shown(text), found, "{text:?}");
         }
     }
 
