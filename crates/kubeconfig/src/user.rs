@@ -19,15 +19,16 @@ const PLUGIN_VERSIONS: [&str; 2] =
 pub(crate) fn add(config: &mut Config, user: &Object<'_>, directory: &Path) -> Result<(), String> {
     let mut found = AuthInfo::default();
     impersonation(&mut found, user)?;
-    for field in ["username", "password", "auth-provider"] {
-        if user.value(field).is_some_and(|value| *value != "") {
-            return Err(user.wrong(field, "is not supported; give a token, a client-certificate or exec"));
-        }
-    }
     let (certificate, key) =
         (user.data("client-certificate", directory)?, user.data("client-key", directory)?);
     if certificate.is_some() && key.is_none() {
         return Err(user.wrong("client-certificate", "needs a client-key"));
+    }
+    for field in ["username", "password", "auth-provider"] {
+        // Kubeconfigs of old clusters have them beside a certificate.
+        if certificate.is_none() && user.value(field).is_some_and(|value| *value != "") {
+            return Err(user.wrong(field, "is not supported; give a token, a client-certificate or exec"));
+        }
     }
     found.exec = plugin(user, directory)?;
     // kubectl sends no credentials without TLS; here a server with http:// gets those that its kubeconfig has.
