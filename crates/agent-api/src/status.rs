@@ -7,12 +7,11 @@ use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::ProberRecord;
 use nodegate_readiness::{
-    Board, BoardView, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts,
-    Reason, StartMode, Verdict,
+    BoardView, CheckId, Cordon, Flip, HostSignals, Kept, LastKnown, MaxDrained, Moment, NodeFacts, Reason,
+    StartMode, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::time::SystemTime;
 
 /// The format of the facts that are handed on. It changes whenever another agent could misread them.
 pub const FACTS_FORMAT: u32 = 2;
@@ -139,13 +138,8 @@ impl Status {
         self.cache.stale && !by_host
     }
 
-    /// Reads the board as of `now`. The probers, what they have acknowledged, and the hints for people are not on the
+    /// Reads a view of the board. The probers, what they have acknowledged, and the hints for people are not on the
     /// board.
-    pub fn read(board: &Board, now: Moment, wall: SystemTime) -> Self {
-        board.read(now, wall, Self::of)
-    }
-
-    /// Reads a view of the board.
     pub fn of(board: &BoardView<'_>) -> Self {
         let now = board.now;
         let freshness = board.freshness(now);

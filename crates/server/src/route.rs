@@ -54,11 +54,6 @@ impl Route {
     pub(crate) fn path(self) -> &'static str {
         Self::ALL.iter().find(|(route, _)| *route == self).map_or("other", |(_, path)| path)
     }
-
-    /// Returns true if the route answers with the verdict.
-    pub(crate) fn tells_verdict(self) -> bool {
-        matches!(self, Self::Health | Self::NodeCheck | Self::Services)
-    }
 }
 
 /// The prefix of the paths that answer for one Service.

@@ -42,7 +42,7 @@ fn save(file: &StateFile, failing: &mut Episode, board: &Board, now: Moment, wal
         return;
     }
     let at = now.since(Moment::default());
-    match file.write(&Status::read(board, now, wall), wall) {
+    match file.write(&board.read(now, wall, Status::of), wall) {
         Ok(()) => {
             failing.ends(at);
         }

@@ -154,7 +154,7 @@ fn the_age_of_a_flip_is_by_the_agents_own_clock() {
     let day = Duration::from_hours(24);
     scenario.board.set_node(node(true), at(2), WALL + day);
     for wall in [WALL, WALL + day * 2] {
-        let status = Status::read(&scenario.board, at(5), wall);
+        let status = scenario.board.read(at(5), wall, Status::of);
         assert_eq!((status.flips[0].age_ms, status.flips[0].at_unix_ms), (3000, 24 * 3_600_000));
     }
 }

@@ -229,7 +229,7 @@ fn services_are_taken_over_by_their_names() {
     before.prove(at(0));
     before.set_service(0, 0, at(0), WALL);
     before.set_service(1, 2, at(0), WALL);
-    let json = serde_json::to_vec(&Status::read(&before, at(1), WALL)).unwrap();
+    let json = serde_json::to_vec(&before.read(at(1), WALL, Status::of)).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap(), at(1), WALL));
     let count = |name| after.service("a", name, at(1)).unwrap().service.local_endpoints;

@@ -104,7 +104,7 @@ impl Scenario {
     }
 
     pub(crate) fn status(&self, second: u64) -> Status {
-        Status::read(&self.board, at(second), WALL)
+        self.board.read(at(second), WALL, Status::of)
     }
 
     pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {

@@ -152,7 +152,7 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
         let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };
         match Route::of(&method, path) {
             Route::Services => RequestTarget::Service { path, query, changed: Moment::default() },
-            route if route.tells_verdict() => RequestTarget::Http { path, query },
+            Route::Health | Route::NodeCheck => RequestTarget::Http { path, query },
             _ => return None,
         }
     };

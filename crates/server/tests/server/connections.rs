@@ -53,17 +53,10 @@ fn a_proxy_header_is_skipped_and_not_believed() {
     const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 1024 80\r\n";
     let server = Scenario::default().serve();
     for header in [V1, V2] {
-        let whole = [header, KEEPING.as_bytes()].concat();
-        for parts in [vec![&*whole], vec![header, KEEPING.as_bytes()], vec![&whole[..20], &whole[20..]]] {
-            let mut client = server.connect();
-            for part in parts {
-                client.send(part);
-                // Makes the bytes arrive one by one, most of the time.
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            assert_eq!(client.response().body, "OK");
-            assert_eq!(client.ask("/nodecheck").body, "OK");
-        }
+        let mut client = server.connect();
+        client.send([header, KEEPING.as_bytes()].concat());
+        assert_eq!(client.response().body, "OK");
+        assert_eq!(client.ask("/nodecheck").body, "OK");
     }
     let probers = server.app.status(server.now()).probers;
     assert!(probers.iter().all(|prober| prober.address == "127.0.0.1"), "{probers:?}");

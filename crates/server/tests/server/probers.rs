@@ -38,14 +38,34 @@ fn only_questions_for_the_verdict_count() {
     assert_eq!(server.probers(), expected.map(|(request, asked)| (request.to_owned(), asked)));
 }
 
-/// Sends a request every five seconds from each of these clients, and returns those that the status lists as
-/// unable to see drains.
-fn cant_see_drains(clients: &[[&str; 4]]) -> Vec<String> {
+#[test]
+fn a_balancer_that_asks_the_wrong_question_is_named_and_people_prometheus_and_this_node_are_none() {
+    let clients = [
+        ["10.0.0.1", "GET", "/", ""],
+        ["10.0.0.2", "HEAD", "/", "user-agent: HTTP-Monitor/1.1"],
+        ["10.0.0.3", "GET", "/health?check=custom_conditions", ""],
+        ["10.0.0.4", "GET", "/health", ""],
+        ["10.0.0.5", "OPTIONS", "/", ""],
+        ["10.0.0.6", "GET", "/healthz?a", ""],
+        ["10.0.0.7", "POST", "/health", ""],
+        ["10.0.0.8", "GET", "/health%20", ""],
+        ["10.0.1.1", "GET", "/", "accept: text/HTML,application/xhtml+xml;q=0.9"],
+        ["10.0.1.2", "GET", "/", "user-agent: kube-probe/1.36"],
+        ["10.0.1.3", "HEAD", "/", "user-agent: Prometheus/3.5.0"],
+        ["127.0.0.1", "GET", "/", ""],
+        ["127.0.0.1", "GET", "/health?check=custom_conditions", ""],
+        ["10.0.1.4", "GET", "/livez", ""],
+        ["10.0.1.4", "GET", "/readyz", ""],
+        ["10.0.1.4", "GET", "/metrics", ""],
+        ["10.0.1.4", "GET", "/status.json", ""],
+        ["10.0.1.5", "GET", "/favicon.ico", "accept: text/html"],
+        ["127.0.0.1", "GET", "/healthz", ""],
+    ];
     let world = Scenario::default().build();
     let (app, now) = (Arc::new(world.app), world.timeline.at(nodegate_clock::now()));
     let at = |n| now.plus(Duration::from_secs(5) * n);
     for n in 0..4 {
-        for [peer, method, target, header] in clients {
+        for [peer, method, target, header] in &clients {
             let mut request = Request::builder().method(*method).uri(*target);
             if let Some((name, value)) = header.split_once(": ") {
                 request = request.header(name, value);
@@ -56,21 +76,6 @@ fn cant_see_drains(clients: &[[&str; 4]]) -> Vec<String> {
             assert!(matches!(response.status().as_u16(), 200 | 404 | 405), "{peer} {target}");
         }
     }
-    app.status(at(4)).drain.cant_see_drains
-}
-
-#[test]
-fn a_balancer_that_asks_the_wrong_question_is_named() {
-    let wrong = cant_see_drains(&[
-        ["10.0.0.1", "GET", "/", ""],
-        ["10.0.0.2", "HEAD", "/", "user-agent: HTTP-Monitor/1.1"],
-        ["10.0.0.3", "GET", "/health?check=custom_conditions", ""],
-        ["10.0.0.4", "GET", "/health", ""],
-        ["10.0.0.5", "OPTIONS", "/", ""],
-        ["10.0.0.6", "GET", "/healthz?a", ""],
-        ["10.0.0.7", "POST", "/health", ""],
-        ["10.0.0.8", "GET", "/health%20", ""],
-    ]);
     let named = [
         "10.0.0.1 GET /",
         "10.0.0.2 HEAD /",
@@ -79,7 +84,7 @@ fn a_balancer_that_asks_the_wrong_question_is_named() {
         "10.0.0.7 POST /health",
         "10.0.0.8 GET /health%20",
     ];
-    assert_eq!(wrong, named);
+    assert_eq!(app.status(at(4)).drain.cant_see_drains, named);
 }
 
 #[test]
@@ -109,24 +114,6 @@ fn what_is_no_http_is_counted_by_kind() {
         (counted == ["1", "1", "2", "1", "1"].map(|times| Some(times.to_owned()))).then_some(())
     });
     assert!(server.probers().is_empty(), "this node is no load balancer");
-}
-
-#[test]
-fn people_prometheus_and_this_node_are_no_balancers() {
-    let others = cant_see_drains(&[
-        ["10.0.0.1", "GET", "/", "accept: text/HTML,application/xhtml+xml;q=0.9"],
-        ["10.0.0.2", "GET", "/", "user-agent: kube-probe/1.36"],
-        ["10.0.0.3", "HEAD", "/", "user-agent: Prometheus/3.5.0"],
-        ["127.0.0.1", "GET", "/", ""],
-        ["127.0.0.1", "GET", "/health?check=custom_conditions", ""],
-        ["10.0.0.4", "GET", "/livez", ""],
-        ["10.0.0.4", "GET", "/readyz", ""],
-        ["10.0.0.4", "GET", "/metrics", ""],
-        ["10.0.0.4", "GET", "/status.json", ""],
-        ["10.0.0.5", "GET", "/favicon.ico", "accept: text/html"],
-        ["127.0.0.1", "GET", "/healthz", ""],
-    ]);
-    assert_eq!(others, Vec::<String>::new());
 }
 
 /// Eight addresses with the longest names and probe requests that are accepted.
