@@ -52,14 +52,6 @@ fn only_clients_in_allow_from_are_answered() {
     until("all connections to be closed", || (agent.metric("nodegate_connections")? <= 1.0).then_some(()));
 }
 
-/// Starts an agent whose descriptors are enough for eight connections to each port.
-fn with_8_connections(args: &[&str]) -> Agent {
-    let mut command = Command::new("prlimit");
-    command.arg("--nofile=48:48").arg(programs::agent());
-    command.args(["--listen-address=::", "--allow-from=192.0.2.1"]).args(args);
-    Agent::launch_alone(command)
-}
-
 #[test]
 fn metrics_addr_alone_serves_metrics_and_status() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
@@ -90,8 +82,15 @@ fn metrics_addr_alone_serves_metrics_and_status() {
 fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     let net = NodeNetwork::start();
     let port = ports::free();
-    let at = format!("--metrics-addr={NODE_V4}:{port}");
-    let agent = with_8_connections(&[&at]);
+    // Its descriptors are enough for eight connections to each port.
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=48:48").arg(programs::agent());
+    command.args([
+        "--listen-address=::",
+        "--allow-from=192.0.2.1",
+        &format!("--metrics-addr={NODE_V4}:{port}"),
+    ]);
+    let agent = Agent::launch_alone(command);
     let (http, metrics) = (address(NODE_V4, agent.address().port()), address(NODE_V4, port));
     let (health, scrape) = net.on_router(|| (get(http, "/health"), get(metrics, "/metrics")));
     assert!(health.is_empty() && scrape.contains("nodegate_verdict"), "{health} {scrape}");
