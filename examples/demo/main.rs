@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     // What can't be done is a line for people; unwinding ends what has been started.
     set_hook(Box::new(|panic| {
-        eprintln!("demo: {}", panic.payload_as_str().unwrap_or("a defect of the demo"))
+        eprintln!("demo: {}", panic.payload_as_str().unwrap_or("a defect of the demo"));
     }));
     catch_unwind(AssertUnwindSafe(|| start(&args))).unwrap_or(ExitCode::FAILURE)
 }

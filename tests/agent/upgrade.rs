@@ -34,7 +34,9 @@ fn no_probe_and_no_handshake_in_flight_is_lost_while_agents_are_replaced() {
             targets.map(|(port, ask)| Prober::start((NODE_IP, port).into(), ask, PROBES_A_SECOND / 2, 4))
         });
         for _ in 0..5 {
-            probers.iter().for_each(|prober| prober.wait(10));
+            for prober in &probers {
+                prober.wait(10);
+            }
             let successor = start();
             end(replace(&mut agent, successor));
             end(start());

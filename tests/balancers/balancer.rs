@@ -89,8 +89,8 @@ impl Row {
         Self { one_question: ONE_SECOND, ..self }
     }
 
-    const fn at(self, service: IpAddr, agent_args: &'static [&'static str]) -> Self {
-        Self { service: SocketAddr::new(service, SERVICE_PORT), agent_args, ..self }
+    const fn at(self, ip: IpAddr, port: u16, agent_args: &'static [&'static str]) -> Self {
+        Self { service: SocketAddr::new(ip, port), agent_args, ..self }
     }
 
     const fn that_cannot(self, events: &'static [Event], why: &'static str) -> Self {
@@ -172,7 +172,10 @@ pub(crate) const ROWS: &[Row] = &[
     .pictured("nginx"),
     Row::new("Apache httpd 2.4", "`mod_proxy_hcheck`", "apache/nodes.conf", proxies::apache)
         .pictured("Apache httpd"),
-    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy).pinned("caddy", "Caddy"),
+    Row::new("Caddy 2.11", "HTTP", "caddy/Caddyfile", proxies::caddy)
+        .pinned("caddy", "Caddy")
+        // At port 443 it would speak TLS.
+        .at(FRONTEND.ip(), 80, &[]),
     Row::new("Traefik 3.7", "HTTP", "traefik/http.yaml", proxies::traefik).pinned("traefik", "Traefik"),
     Row::new("Traefik 3.7", "TCP, port 25002", "traefik/tcp.yaml", proxies::traefik)
         .pinned("traefik", "Traefik, TCP")
@@ -181,12 +184,12 @@ pub(crate) const ROWS: &[Row] = &[
     Row::new("keepalived 2.2", "VRRP", "keepalived/vrrp.conf", routing::keepalived)
         .pictured("keepalived, VRRP")
         .every_second()
-        .at(routing::VIRTUAL, &[])
+        .at(routing::VIRTUAL, SERVICE_PORT, &[])
         .that_cannot(MOVES, ADDRESS_MOVES),
     Row::new("ExaBGP 4.2, BIRD 2.0", "a route with a metric", "bgp/exabgp.conf", routing::bgp)
         .pictured("BGP")
         .every_second()
-        .at(routing::ANYCAST, routing::BGP_ARGS)
+        .at(routing::ANYCAST, SERVICE_PORT, routing::BGP_ARGS)
         .that_cannot(MOVES, ROUTE_GOES),
     Row::new("HAProxy 2.6", "no health check", "no-check.cfg", proxies::haproxy)
         .pictured("no check")

@@ -169,8 +169,6 @@ impl Nodes {
 pub(crate) fn configuration(dir: &Path, name: &str) -> PathBuf {
     let folder = if name.contains('/') { "docs/load-balancers" } else { "tests/balancers" };
     let mut text = fs::read_to_string(format!("{ROOT}/{folder}/{name}")).unwrap();
-    // The port of Caddy's configuration would be another one than that of all others.
-    text = text.replace("\n:80 {", &format!("\n:{} {{", FRONTEND.port()));
     for elsewhere in ["/run/nginx/", "/run/haproxy/", "/var/lib/haproxy/"] {
         text = text.replace(elsewhere, &format!("{}/", dir.display()));
     }

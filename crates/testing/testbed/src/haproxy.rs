@@ -103,13 +103,6 @@ impl Haproxy {
         self.wait();
     }
 
-    /// Edits the configuration for the next process.
-    pub fn edit(&self, from: &str, to: &str) {
-        let text = fs::read_to_string(&self.configuration).unwrap();
-        assert!(text.contains(from), "{text}");
-        fs::write(&self.configuration, text.replace(from, to)).unwrap();
-    }
-
     /// Reloads as `systemctl reload haproxy` does, with the documented state file. A new process takes over
     /// from the old one. Returns what the script says about servers without a state.
     pub fn reload(&mut self) -> String {
