@@ -1,5 +1,6 @@
-//! What a decision depends on: the Pod, the Node, the agent's reply, and the settings; and its outcome.
+//! The words of a decision: what evictions wait for, the settings, the agent's reply, and the outcome.
 
+use clap::ArgAction;
 use nodegate_agent_api::DrainSummary;
 use nodegate_program::{choice, duration};
 use std::time::Duration;
@@ -20,46 +21,8 @@ pub(crate) enum EvictWhen {
 pub(crate) const EVICT_WHEN_WORDS: [(&str, EvictWhen); 3] =
     [("acknowledged", EvictWhen::Acknowledged), ("released", EvictWhen::Released), ("now", EvictWhen::Now)];
 
-/// The pods that are held: `--hold`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum HoldMode {
-    /// All that have no annotation `now`.
-    #[default]
-    All,
-    /// Those with an annotation, their own or their namespace's.
-    Annotated,
-}
-
-/// The outcome of a lookup of the node's agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AgentReply {
-    /// The answer of this Node's agent.
-    Summary(Box<DrainSummary>),
-    /// No answer, with the reason.
-    NoReply(String),
-    /// An answer that does not come from this Node's agent, with the reason.
-    WrongAgent(String),
-    /// No lookup: too many agents are being asked.
-    Overloaded,
-}
-
-/// A review of a pod on a draining node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drain<'a> {
-    /// The name of the node.
-    pub(crate) node: &'a str,
-    /// For how long the Node's condition `Ready` has not been True.
-    pub(crate) not_ready_for: Option<Duration>,
-    /// Whether the Node has the label that keeps it out of load balancers.
-    pub(crate) is_excluded: bool,
-    /// The annotation of the pod, else that of its namespace.
-    pub(crate) annotation: Option<EvictWhen>,
-    pub(crate) agent: &'a AgentReply,
-    /// The time since this replica of the gate first saw the drain.
-    pub(crate) seen_for: Duration,
-    /// The least age of the drain, as the Node's own dates and all earlier reviews show it.
-    pub(crate) age: Duration,
-}
+/// The answer of this Node's agent; the error is why there is none, for programs and for people.
+pub(crate) type AgentReply = Result<DrainSummary, (Why, String)>;
 
 /// The settings of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -76,9 +39,10 @@ pub(crate) struct Limits {
     pub(crate) evict_when: EvictWhen,
 
     /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
-    #[arg(long, env = "NODEGATE_GATE_HOLD", value_name = "all|annotated", default_value = "all")]
-    #[arg(value_parser = choice(&[("all", HoldMode::All), ("annotated", HoldMode::Annotated)]))]
-    pub(crate) hold: HoldMode,
+    #[arg(id = "hold", long = "hold", env = "NODEGATE_GATE_HOLD", value_name = "all|annotated")]
+    #[arg(default_value = "all", action = ArgAction::Set)]
+    #[arg(value_parser = choice(&[("all", false), ("annotated", true)]))]
+    pub(crate) only_annotated: bool,
 
     /// Oldest drain that still holds evictions. It must be more than (fall + 1) x interval of the slowest load balancer
     /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
@@ -99,7 +63,7 @@ pub(crate) enum Answer {
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.
     AllowedUnacknowledged,
-    /// The client gets 429, or 403 for [`Why::SELF_CHECK`].
+    /// The client gets 429, or 403 for [`SELF_CHECK`].
     Denied {
         /// Whether the client is asked to retry after a second.
         retry_soon: bool,
@@ -116,56 +80,20 @@ impl Answer {
     }
 }
 
-/// The reason of an answer, a label of `nodegate_gate_reviews_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Why(pub(crate) &'static str);
+/// The reason of an answer, a label of `nodegate_gate_reviews_total`: docs/eviction-gate.md has all.
+pub(crate) type Why = &'static str;
 
-impl Why {
-    pub(crate) const POD_GONE: Self = Self("pod_gone");
-    pub(crate) const POD_TERMINATING: Self = Self("pod_terminating");
-    pub(crate) const POD_NOT_RUNNING: Self = Self("pod_not_running");
-    pub(crate) const POD_OF_DAEMON_SET: Self = Self("daemonset");
-    pub(crate) const MIRROR_POD: Self = Self("mirror_pod");
-    pub(crate) const GATE_POD: Self = Self("gate_pod");
-    pub(crate) const NODE_GONE: Self = Self("node_gone");
-    pub(crate) const NOT_DRAINING: Self = Self("not_draining");
-    /// The Node is out by its label, and no load balancer has to know.
-    pub(crate) const OUT_BY_LABEL: Self = Self("out_by_label");
-    /// The annotation is `now`.
-    pub(crate) const ANNOTATED_NOW: Self = Self("annotated_now");
-    /// There is no annotation, with `--hold=annotated`.
-    pub(crate) const NOT_ANNOTATED: Self = Self("not_annotated");
-    pub(crate) const ACKNOWLEDGED: Self = Self("acknowledged");
-    /// Besides, no session is left.
-    pub(crate) const RELEASED: Self = Self("released");
-    /// Not every load balancer has acknowledged the drain.
-    pub(crate) const WAITING: Self = Self("waiting");
-    /// Sessions are left on the node.
-    pub(crate) const SESSIONS: Self = Self("sessions");
-    /// The agent does not say yet that the node is going out.
-    pub(crate) const NOT_OUT: Self = Self("not_out");
-    /// Too many other nodes are drained: the agent keeps this one in the pool.
-    pub(crate) const KEPT: Self = Self("kept");
-    /// The agent says that the node is ready, and is fresh.
-    pub(crate) const MISMATCH: Self = Self("mismatch");
-    /// No load balancer asks this agent, or fewer than demanded.
-    pub(crate) const NO_PROBERS: Self = Self("no_probers");
-    /// The agent does not know yet, for another reason.
-    pub(crate) const NOT_KNOWN: Self = Self("not_known");
-    pub(crate) const STALE: Self = Self("stale");
-    pub(crate) const UNREACHABLE: Self = Self("unreachable");
-    /// Another cluster's agent answers.
-    pub(crate) const WRONG_AGENT: Self = Self("wrong_agent");
-    /// The agent does not answer, and the Node has not been ready for a while.
-    pub(crate) const NODE_DEAD: Self = Self("node_dead");
-    pub(crate) const OVERLOADED: Self = Self("overloaded");
-    /// More reviews than the limit, of one client or in all.
-    pub(crate) const TOO_MANY: Self = Self("too_many");
-    pub(crate) const MAX_HOLD: Self = Self("max_hold");
-    pub(crate) const ERROR: Self = Self("error");
-    /// The gate's own review of itself.
-    pub(crate) const SELF_CHECK: Self = Self("self_check");
-}
+// Those on which more than the text of the answer depends.
+/// Too many other nodes are drained: the agent keeps this one in the pool.
+pub(crate) const KEPT: Why = "kept";
+pub(crate) const UNREACHABLE: Why = "unreachable";
+/// Too many agents are being asked.
+pub(crate) const OVERLOADED: Why = "overloaded";
+/// More reviews than the limit, of one client or in all.
+pub(crate) const TOO_MANY: Why = "too_many";
+pub(crate) const ERROR: Why = "error";
+/// The gate's own review of itself.
+pub(crate) const SELF_CHECK: Why = "self_check";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
@@ -184,11 +112,6 @@ impl Decision {
 
     /// Returns a denial beyond a limit of the gate: API servers take any other answer for "allowed".
     pub(crate) fn too_many(message: &str) -> Self {
-        Self { answer: Answer::Denied { retry_soon: true }, why: Why::TOO_MANY, message: message.to_owned() }
-    }
-
-    /// Returns an eviction that goes on with a warning.
-    pub(crate) fn unacknowledged(why: Why, message: String) -> Self {
-        Self { answer: Answer::AllowedUnacknowledged, why, message }
+        Self { answer: Answer::Denied { retry_soon: true }, why: TOO_MANY, message: message.to_owned() }
     }
 }

@@ -1,119 +1,128 @@
 //! Gathers what a decision depends on, within the time that the API server waits. `webhook` calls it.
 
-use super::admission_review::EvictionReview;
-use super::notices::Notices;
-use super::{SELF_CHECK, has_seen};
-use crate::decision::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, Why, decide, out_for};
-use crate::facts::agents::Agents;
-use crate::facts::drains::Drains;
-use crate::facts::reduced_objects::{self, ReadNode, ReadPod};
-use crate::facts::shared_reads::SharedReads;
+use crate::admission_review::EvictionReview;
+use crate::args::Args;
+use crate::case::{AgentReply, Answer, Decision, ERROR, EvictWhen, OVERLOADED, SELF_CHECK, UNREACHABLE, Why};
+use crate::decide::{Drain, decide, out_for};
+use crate::drains::Drains;
 use crate::gate_metrics::GateMetrics;
-use crate::times::Times;
-use nodegate_agent_client::NodeIdentity;
-use nodegate_kube_follow::{ApiError, KubeApi};
-use nodegate_program::{HTTP_PORT, number};
-use nodegate_readiness::DrainSignals;
+use crate::notices::Notices;
+use crate::reduced_objects::{self, ReadNode, ReadPod};
+use crate::shared_reads::SharedReads;
+use crate::times::time;
+use nodegate_agent_client::{AskError, NodeIdentity, ask_drain};
+use nodegate_kube_follow::{Answer as ApiAnswer, ApiError, KubeApi};
 use nodegate_readiness::moment::millis;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// How the gate reads Nodes and queries their agents.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct LookupArgs {
-    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
-    pub(crate) drain_on: DrainSignals,
+/// The start of the name of the Pod that a self-check evicts. The Pod does not exist.
+pub(crate) const SELF_CHECK_POD: &str = "nodegate-eviction-gate-self-check-";
 
-    /// Port of the agents at their nodes' addresses. Their --allow-from must name the addresses of the gate's pods
-    #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
-    #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
-    pub(crate) agent_port: u16,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct GateSettings {
-    pub(crate) limits: Limits,
-    pub(crate) lookups: LookupArgs,
-    pub(crate) namespace: String,
-    pub(crate) times: Times,
+/// Returns the message of the denial of a self-check.
+pub(crate) fn has_seen(name: &str) -> String {
+    format!("the eviction gate has seen {name}")
 }
 
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
 
+/// The most reviews that are decided at the same time. Others wait for their turn.
+const AT_ONCE: usize = 128;
+/// The most agents that are asked at the same time.
+const MAX_LOOKUPS: usize = 64;
+/// The pause between two looks at draining Nodes.
+const RECHECK_PAUSE: Duration = Duration::from_millis(100);
+
 /// Decides about all evictions that come to one replica.
 pub(crate) struct Gate {
-    pub(crate) settings: GateSettings,
-    api: KubeApi,
-    agents: Agents,
+    pub(crate) args: Arc<Args>,
+    /// The longest time for the answer to a review, of which a request to the API server may take half. It is less than
+    /// `timeoutSeconds` of the webhook configuration (3).
+    review_time: Duration,
+    pub(crate) api: KubeApi,
+    metrics: Arc<GateMetrics>,
+    notices: Notices,
     drains: Drains,
     nodes: SharedReads<NodeRead>,
     namespaces: SharedReads<Option<EvictWhen>>,
-    notices: Notices,
-    metrics: Arc<GateMetrics>,
+    agents: SharedReads<Arc<AgentReply>>,
+    lookups: Semaphore,
     /// The reviews that are decided now. Each reads its Pod, and an API server with many requests is slow for each.
     turns: Semaphore,
 }
 
-/// The most reviews that are decided at the same time. Others wait for their turn.
-const AT_ONCE: usize = 128;
-
-/// The pause between two looks at draining Nodes.
-const RECHECK_PAUSE: Duration = Duration::from_millis(100);
-
 impl Gate {
-    pub(crate) fn new(settings: GateSettings, api: KubeApi, metrics: Arc<GateMetrics>) -> Self {
+    pub(crate) fn new(args: Arc<Args>, metrics: Arc<GateMetrics>) -> Self {
+        let review_time = time("review", 2500);
+        let api = KubeApi::new(review_time / 2);
         let notices = Notices::new(api.clone());
-        let agents = Agents::new(settings.lookups.agent_port, settings.times.agent);
-        let (drains, nodes, namespaces) = Default::default();
-        let turns = Semaphore::new(AT_ONCE);
-        Self { settings, api, agents, drains, nodes, namespaces, notices, metrics, turns }
+        let (drains, nodes, namespaces, agents) = Default::default();
+        let (lookups, turns) = (Semaphore::new(MAX_LOOKUPS), Semaphore::new(AT_ONCE));
+        Self { args, review_time, api, metrics, notices, drains, nodes, namespaces, agents, lookups, turns }
     }
 
     /// Decides about an eviction. Every error of the gate lets it go on.
     pub(crate) async fn decide(&self, review: &EvictionReview) -> Decision {
-        let is_own = review.namespace == self.settings.namespace;
-        if is_own && review.dry_run && review.name.starts_with(SELF_CHECK) {
+        let is_own = review.namespace == self.args.namespace;
+        if is_own && review.dry_run && review.name.starts_with(SELF_CHECK_POD) {
             let answer = Answer::Denied { retry_soon: false };
-            return Decision { answer, why: Why::SELF_CHECK, message: has_seen(&review.name) };
+            return Decision { answer, why: SELF_CHECK, message: has_seen(&review.name) };
         }
         let arrival = Instant::now();
-        let time = self.settings.times.review;
-        let deadline = arrival + time;
-        let Ok(_turn) = timeout_at(arrival + time / 2, self.turns.acquire()).await else {
+        let Ok(_turn) = timeout_at(arrival + self.review_time / 2, self.turns.acquire()).await else {
             return Decision::too_many("the eviction gate has too many reviews under way; try again");
         };
-        let found = timeout_at(deadline, self.find(review, arrival)).await;
-        let decision = match found.unwrap_or_else(|_| Err(failed(review, &"the API server was too slow"))) {
-            Err(decision) => decision,
-            Ok((pod, node)) => self.on_draining_node(review, &pod, &node, arrival, deadline).await,
-        };
+        let (Ok(decision) | Err(decision)) = self.judge(review, arrival).await;
         tracing::debug!(
             namespace = review.namespace,
             pod = review.name,
             dry_run = review.dry_run,
             answer = decision.answer.as_str(),
-            why = decision.why.0,
+            why = decision.why,
             message = decision.message,
             "reviewed an eviction"
         );
         decision
     }
 
-    /// Returns the pod of a review with its annotation, or that of its namespace, and its Node, if that drains; else the
-    /// decision.
+    /// Decides about an eviction; the error is a decision for which no agent is asked.
+    async fn judge(&self, review: &EvictionReview, arrival: Instant) -> Result<Decision, Decision> {
+        let deadline = arrival + self.review_time;
+        let found = timeout_at(deadline, self.find(review, arrival)).await;
+        let (pod, node) = found.unwrap_or_else(|_| Err(failed(review, &"the API server was too slow")))?;
+        if !node.is_draining {
+            self.drains.ended(node.key());
+            let why = if node.is_excluded { "out_by_label" } else { "not_draining" };
+            return Err(Decision::allowed(why));
+        }
+        // With the annotation `now` the agent's reply can't matter.
+        let reply = match pod.evict_when {
+            Some(EvictWhen::Now) => Arc::new(Err((OVERLOADED, String::new()))),
+            _ => self.ask(&node, arrival, deadline).await,
+        };
+        let out_for = out_for(&reply).unwrap_or_default();
+        let (seen_for, age) = self.drains.seen(&node, out_for, nodegate_clock::now(), review.dry_run);
+        let drain = Drain { node: &node, annotation: pod.evict_when, agent: &reply, seen_for, age };
+        let decision = decide(&drain, &self.args.limits);
+        if !review.dry_run {
+            self.note(review, &pod.uid, &node.identity, &decision);
+        }
+        Ok(decision)
+    }
+
+    /// Returns the pod of a review with its annotation, or that of its namespace, and its Node; else the decision.
     async fn find(
         &self,
         review: &EvictionReview,
         arrival: Instant,
     ) -> Result<(ReadPod, Arc<ReadNode>), Decision> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let json = self.api.get(&path).await.map_err(|error| failed(review, &error))?;
-        let json = json.ok_or_else(|| Decision::allowed(Why::POD_GONE))?;
-        let pod = reduced_objects::pod(&json, &self.settings.namespace);
-        let pod = pod.map_err(|error| failed(review, &unreadable(&path, &error)))?;
-        let mut pod = pod.map_err(Decision::allowed)?;
+        let pod = self.read(&path, |answer| reduced_objects::pod(&answer.text, &self.args.namespace)).await;
+        let pod = pod.map_err(|error| failed(review, &error))?;
+        let mut pod = pod.ok_or_else(|| Decision::allowed("pod_gone"))?.map_err(Decision::allowed)?;
         let (node, evict_when) = tokio::join!(self.node(&pod.node, arrival), async {
             match pod.evict_when {
                 None => self.namespace(&review.namespace, arrival).await,
@@ -122,40 +131,41 @@ impl Gate {
         });
         pod.evict_when = evict_when;
         let node = node.map_err(|error| failed(review, &error))?;
-        let node = node.ok_or_else(|| Decision::allowed(Why::NODE_GONE))?;
-        if node.is_draining {
-            return Ok((pod, node));
-        }
-        self.drains.ended(node.key());
-        Err(Decision::allowed(if node.is_excluded { Why::OUT_BY_LABEL } else { Why::NOT_DRAINING }))
+        Ok((pod, node.ok_or_else(|| Decision::allowed("node_gone"))?))
     }
 
-    /// Reads a Node from etcd, after the review has arrived.
+    /// Reads an object from etcd; `None` if there is none.
+    async fn read<T>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&ApiAnswer) -> serde_json::Result<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let answer = self.api.get_dated(path).await?;
+        let unreadable = |error: serde_json::Error| ApiError::Unreadable(path.to_owned(), error.to_string());
+        answer.map(|answer| parse(&answer)).transpose().map_err(unreadable)
+    }
+
+    /// Reads a Node, after the review has arrived.
     async fn node(&self, name: &str, arrival: Instant) -> NodeRead {
-        let (path, lookups) = (format!("/api/v1/nodes/{name}"), &self.settings.lookups);
-        let read = async {
-            let Some(answer) = self.api.get_dated(&path).await? else { return Ok(None) };
+        let path = format!("/api/v1/nodes/{name}");
+        let parse = |answer: &ApiAnswer| {
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
-            let node = reduced_objects::node(&answer.text, &lookups.drain_on, now);
-            node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
+            reduced_objects::node(&answer.text, &self.args.drain_on, now).map(Arc::new)
         };
-        self.nodes.get(name, arrival, read).await
+        self.nodes.get(name, arrival, self.read(&path, parse)).await
     }
 
     /// Looks after the Nodes that drain: a drain also ends while no eviction comes. Runs until the future is
     /// dropped.
     pub(crate) async fn recheck_drains(&self) {
         loop {
-            tokio::time::sleep(self.settings.times.recheck).await;
+            tokio::time::sleep(time("recheck", 5000)).await;
             let held = self.drains.held_pods(nodegate_clock::now());
             self.metrics.held_pods.set(i64::try_from(held).unwrap_or(i64::MAX));
             for (key, name) in self.drains.nodes() {
-                let is_over = match self.node(&name, Instant::now()).await {
-                    Ok(Some(node)) => node.key() != key || !node.is_draining,
-                    Ok(None) => true,
-                    Err(_) => false,
-                };
-                if is_over {
+                if let Ok(node) = self.node(&name, Instant::now()).await
+                    && node.is_none_or(|node| node.key() != key || !node.is_draining)
+                {
                     self.drains.ended(&key);
                 }
                 tokio::time::sleep(RECHECK_PAUSE).await;
@@ -167,53 +177,25 @@ impl Gate {
     async fn namespace(&self, name: &str, arrival: Instant) -> Option<EvictWhen> {
         let path = format!("/api/v1/namespaces/{name}");
         let read = async {
-            let Some(json) = self.api.get(&path).await? else { return Ok(None) };
-            reduced_objects::namespace(&json).map_err(|error| unreadable(&path, &error))
-        };
-        let read = async {
-            read.await.unwrap_or_else(|error| {
-                tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
-                None
-            })
+            let read = self.read(&path, |answer| reduced_objects::namespace(&answer.text)).await;
+            let unread = |error| tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
+            read.map_err(unread).ok().flatten().flatten()
         };
         self.namespaces.get(name, arrival, read).await
     }
 
-    async fn on_draining_node(
-        &self,
-        review: &EvictionReview,
-        pod: &ReadPod,
-        node: &ReadNode,
-        arrival: Instant,
-        deadline: Instant,
-    ) -> Decision {
-        // The agent's reply can't matter.
-        let reply = match pod.evict_when {
-            Some(EvictWhen::Now) => Arc::new(AgentReply::Overloaded),
-            _ => self.ask(node, arrival, deadline).await,
-        };
-        let out_for = out_for(&reply).unwrap_or_default();
-        let (seen_for, age) = self.drains.seen(node, out_for, nodegate_clock::now(), review.dry_run);
-        let drain = Drain {
-            node: &node.identity.name,
-            not_ready_for: node.not_ready_for,
-            is_excluded: node.is_excluded,
-            annotation: pod.evict_when,
-            agent: &reply,
-            seen_for,
-            age,
-        };
-        let decision = decide(&drain, &self.settings.limits);
-        if !review.dry_run {
-            self.note(review, &pod.uid, &node.identity, &decision);
-        }
-        decision
-    }
-
+    /// Asks the agent of a node. Reviews share an answer that the agent was asked for after each of them had arrived.
     async fn ask(&self, node: &ReadNode, arrival: Instant, deadline: Instant) -> Arc<AgentReply> {
-        let reply = timeout_at(deadline, self.agents.ask(node, arrival)).await;
-        let late = "no answer in the time that a review has";
-        let reply = reply.unwrap_or_else(|_| Arc::new(AgentReply::NoReply(late.to_owned())));
+        let read = async {
+            let reply = match self.lookups.try_acquire() {
+                Ok(_lookup) => ask_agent(node, self.args.agent_port, time("agent", 1000)).await,
+                Err(_) => Err((OVERLOADED, "too many drains at once to query every agent".to_owned())),
+            };
+            Arc::new(reply)
+        };
+        let reply = timeout_at(deadline, self.agents.get(node.key(), arrival, read)).await;
+        let reply =
+            reply.unwrap_or_else(|_| Arc::new(Err(silent(&"no answer in the time that a review has"))));
         self.metrics.looked_up(&reply);
         reply
     }
@@ -221,7 +203,7 @@ impl Gate {
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
     fn note(&self, review: &EvictionReview, uid: &str, identity: &NodeIdentity, decision: &Decision) {
         let now = nodegate_clock::now();
-        let (namespace, pod, why) = (&review.namespace, &review.name, decision.why.0);
+        let (namespace, pod, why) = (&review.namespace, &review.name, decision.why);
         let (message, node) = (&decision.message, &identity.name);
         if !decision.answer.is_allowed() {
             if self.drains.held(uid, now) {
@@ -231,7 +213,7 @@ impl Gate {
             return;
         }
         if let Some(held) = self.drains.let_go(uid, now) {
-            self.metrics.held(held);
+            self.metrics.hold.observe(held.as_secs_f64());
             let held_ms = millis(held);
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
@@ -242,11 +224,27 @@ impl Gate {
     }
 }
 
-fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
-    ApiError::Unreadable(path.to_owned(), error.to_string())
+async fn ask_agent(node: &ReadNode, port: u16, timeout: Duration) -> AgentReply {
+    let addresses: Vec<_> = node.addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+    let first = addresses.first().ok_or_else(|| silent(&"the Node has no InternalIP and no ExternalIP"))?;
+    let wrong = |what| ("wrong_agent", what);
+    match ask_drain(&addresses, timeout).await {
+        Err(error @ AskError::Foreign(..)) => Err(wrong(format!("{first}: {error}"))),
+        Err(error) => Err(silent(&format_args!("{first}: {error}"))),
+        Ok(summary) => match node.identity.confirm(summary.node.as_deref(), summary.uid.as_deref()) {
+            Ok(()) => Ok(summary),
+            Err(error) => Err(wrong(error.at(first))),
+        },
+    }
+}
+
+/// Returns the reply of an agent that gives none.
+fn silent(why: &dyn std::fmt::Display) -> (Why, String) {
+    (UNREACHABLE, format!("the node's agent does not answer: {why}"))
 }
 
 fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
     tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting without a hold");
-    Decision::unacknowledged(Why::ERROR, format!("nodegate's eviction gate failed: {error}; evicting anyway"))
+    let message = format!("nodegate's eviction gate failed: {error}; evicting anyway");
+    Decision { answer: Answer::AllowedUnacknowledged, why: ERROR, message }
 }
