@@ -1,13 +1,12 @@
 //! The metrics of the gate. The values of each label are a closed set.
 
-use crate::decision::{AgentReply, Answer, Why};
+use crate::case::{AgentReply, Answer, ERROR, Why};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
-use std::time::Duration;
 
 /// The bounds of a hold, in seconds.
 const HOLDS: [f64; 10] = [0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
@@ -21,7 +20,7 @@ pub struct GateMetrics {
     reviews: Counters<2>,
     unacknowledged: Counter,
     lookups: Counters<1>,
-    hold: Histogram,
+    pub(crate) hold: Histogram,
     pub(crate) held_pods: Gauge,
     pub(crate) self_check: Gauge,
     pub(crate) certificate_expiry: Gauge,
@@ -40,17 +39,13 @@ impl GateMetrics {
         all.register("build", "What this program was built from", build);
         let metrics = Self {
             reviews: register(all, "reviews", "Reviews of evictions, by the answer and its reason"),
-            unacknowledged: register(
-                all,
-                "unacknowledged",
-                "Evictions that went on although load balancers may not know",
-            ),
+            unacknowledged: register(all, "unacknowledged", "Evictions that went on without acknowledgement"),
             lookups: register(all, "agent_lookups", "Lookups of agents for reviews, by the result"),
             hold,
             held_pods: register(
                 all,
                 "held_pods",
-                "Pods whose eviction this replica has refused within the last 30 s",
+                "Pods whose eviction this replica refused in the last 30 s",
             ),
             self_check: register(
                 all,
@@ -67,29 +62,20 @@ impl GateMetrics {
         for result in ["summary", "unreachable", "wrong_agent", "overloaded"] {
             let _ = metrics.lookups.get_or_create(&[("result", result)]);
         }
-        let _ = metrics.reviews.get_or_create(&[("answer", "allowed"), ("why", Why::ERROR.0)]);
+        let _ = metrics.reviews.get_or_create(&[("answer", "allowed"), ("why", ERROR)]);
         (metrics, registry)
     }
 
     pub(crate) fn reviewed(&self, answer: Answer, why: Why) {
-        self.reviews.get_or_create(&[("answer", answer.as_str()), ("why", why.0)]).inc();
+        self.reviews.get_or_create(&[("answer", answer.as_str()), ("why", why)]).inc();
         if answer == Answer::AllowedUnacknowledged {
             self.unacknowledged.inc();
         }
     }
 
     pub(crate) fn looked_up(&self, reply: &AgentReply) {
-        let result = match reply {
-            AgentReply::Summary(_) => "summary",
-            AgentReply::NoReply(_) => "unreachable",
-            AgentReply::WrongAgent(_) => "wrong_agent",
-            AgentReply::Overloaded => "overloaded",
-        };
+        let result = reply.as_ref().map_or_else(|(why, _)| *why, |_| "summary");
         self.lookups.get_or_create(&[("result", result)]).inc();
-    }
-
-    pub(crate) fn held(&self, hold: Duration) {
-        self.hold.observe(hold.as_secs_f64());
     }
 }
 

@@ -1,19 +1,27 @@
 //! Holds evictions of pods from a draining node until every load balancer has acknowledged the drain.
 //!
-//! The gate is a validating webhook for `pods/eviction`. `decision` is a pure function of the Pod, the Node, the
-//! agent's reply and the time. `facts` reads these from the API server and from the agent. `review` turns an
-//! `AdmissionReview` into an answer; `webhook` answers over HTTPS, with a certificate from `certificates`.
-//! `run` has the arguments and the wiring.
+//! The gate is a validating webhook for `pods/eviction`. `webhook` answers each `AdmissionReview` over HTTPS, with a
+//! certificate from `keeper`. `gate` reads the Pod and the Node from the API server, and asks the node's agent.
+//! `decide` is a pure function of these and of the time. `run` has the wiring.
 
-mod certificates;
-mod decision;
-mod facts;
+mod admission_review;
+mod args;
+mod case;
+mod certificate;
+mod decide;
+mod drains;
+mod gate;
 mod gate_metrics;
-mod review;
+mod keeper;
+mod notices;
+mod reduced_objects;
+mod review_limit;
 mod run;
+mod shared_reads;
 mod times;
+mod upkeep;
 mod webhook;
 
-pub use certificates::{Issued, issue};
+pub use args::Args;
+pub use certificate::{Issued, issue};
 pub use gate_metrics::GateMetrics;
-pub use run::Args;

@@ -1,23 +1,25 @@
 //! Serves the webhook over HTTPS; each request is one review. Says whether the gate is ready.
 
-use crate::certificates::Keeper;
-use crate::decision::{Decision, Why};
+use crate::admission_review::{answer_json, parse};
+use crate::case::{Decision, SELF_CHECK, TOO_MANY};
+use crate::gate::{Gate, SELF_CHECK_POD};
 use crate::gate_metrics::GateMetrics;
-use crate::review::{Gate, ReviewLimit, SELF_CHECK, answer_json, parse};
+use crate::keeper::Keeper;
+use crate::review_limit::ReviewLimit;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use nodegate_http::{
-    Answer, ClientStream, Connection, Handler, Health, KnownClients, Limits, Networks, Protocol, RareLines,
+    Answer, ClientStream, Connection, Handler, Health, KnownClients, Limits, Protocol, RareLines,
     serve_requests, text,
 };
 use std::borrow::Cow;
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -40,11 +42,11 @@ const LONG_BODIES: usize = 8;
 /// The time between two log lines about rejected requests.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The most addresses of API servers; the one that came first goes first.
+/// The most addresses of API servers that are known.
 const API_SERVERS: usize = 32;
 
 /// The message of a denial beyond the limit.
-const TOO_MANY: &str =
+const TOO_MANY_REVIEWS: &str =
     "the eviction gate gets too many reviews from this client of its webhook; it allows 100 a second";
 
 /// The most connections: 192 are for clients that are no known API servers. A stranger's unfinished handshake takes up to
@@ -64,46 +66,25 @@ pub(crate) struct Webhook {
     pub(crate) gate: Gate,
     pub(crate) keeper: Keeper,
     pub(crate) metrics: Arc<GateMetrics>,
-    pub(crate) api_servers: ApiServers,
+    /// The addresses of clients with a verified certificate, and of those that a self-check came through. They have
+    /// connections that no stranger can take.
+    pub(crate) api_servers: KnownClients,
     /// The name of the Pod of this replica's self-checks, which only it and the API servers know: its digits come from
     /// the operating system.
     pub(crate) self_check: String,
-    /// The limit on the requests of one client; `None` if all clients are verified by their certificates.
-    limit: Option<ReviewLimit>,
+    limit: ReviewLimit,
     rejected: RareLines,
     long_bodies: Semaphore,
     is_closing: AtomicBool,
 }
 
-/// The addresses of API servers: of clients with a verified certificate, and of those that a self-check came through.
-/// They have connections that no stranger can take.
-#[derive(Default)]
-pub(crate) struct ApiServers {
-    pub(crate) known: KnownClients,
-    /// The latest one is last.
-    addresses: Mutex<Vec<IpAddr>>,
-}
-
-impl ApiServers {
-    fn add(&self, address: IpAddr) {
-        if self.known.contains(address) {
-            return;
-        }
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        addresses.push(address);
-        let excess = addresses.len().saturating_sub(API_SERVERS);
-        addresses.drain(..excess);
-        self.known.set(addresses.iter().copied().collect::<Networks>());
-    }
-}
-
 impl Protocol for Webhook {
     async fn serve(self: Arc<Self>, stream: ClientStream) {
-        let Some(pair) = self.keeper.pair() else { return };
+        let Some(served) = self.keeper.served() else { return };
         let connection = stream.connection.clone();
-        let Ok(tls) = TlsAcceptor::from(pair.config.clone()).accept(stream).await else { return };
+        let Ok(tls) = TlsAcceptor::from(served.config.clone()).accept(stream).await else { return };
         if tls.get_ref().1.peer_certificates().is_some() {
-            self.api_servers.add(connection.client.address);
+            self.api_servers.add(connection.client.address, API_SERVERS);
             connection.make_known();
         }
         let _ = serve_requests(tls, connection, self).await;
@@ -114,37 +95,33 @@ impl Handler for Webhook {
     type Body = Full<Bytes>;
 
     fn answer(self: &Arc<Self>, request: Request<Incoming>, connection: &Connection) -> Answer<Self::Body> {
-        Answer::Later(Box::pin(Arc::clone(self).respond(request, connection.client.address)))
+        let (webhook, from) = (Arc::clone(self), connection.client.address);
+        Answer::Later(Box::pin(async move {
+            let review = webhook.review(request, from).await;
+            let closes = review.is_err() || webhook.is_closing.load(Ordering::Relaxed);
+            let (status, kind, body) = match review {
+                Ok(json) => (StatusCode::OK, "application/json", json),
+                Err((status, why)) => (status, "text/plain; charset=utf-8", (why + "\n").into_bytes()),
+            };
+            let mut response = text(status, body);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            if closes {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }))
     }
 }
 
 impl Webhook {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>, from: IpAddr) -> Response<Full<Bytes>> {
-        let review = self.review(request, from).await;
-        let closes = review.is_err() || self.is_closing.load(Ordering::Relaxed);
-        let mut response = match review {
-            Ok(json) => {
-                let mut response = Response::new(Full::new(Bytes::from(json)));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                response
-            }
-            Err((status, why)) => text(status, why + "\n"),
-        };
-        if closes {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
-    }
-
     pub(crate) fn new(gate: Gate, keeper: Keeper, metrics: Arc<GateMetrics>) -> Self {
-        let limit = (!keeper.verifies_clients()).then(ReviewLimit::default);
         Self {
             gate,
             keeper,
             metrics,
-            api_servers: ApiServers::default(),
-            self_check: format!("{SELF_CHECK}{:016x}", RandomState::new().hash_one(())),
-            limit,
+            api_servers: KnownClients::default(),
+            self_check: format!("{SELF_CHECK_POD}{:016x}", RandomState::new().hash_one(())),
+            limit: ReviewLimit::default(),
             rejected: RareLines::new(QUIET),
             long_bodies: Semaphore::new(LONG_BODIES),
             is_closing: AtomicBool::new(false),
@@ -163,7 +140,8 @@ impl Webhook {
         from: IpAddr,
     ) -> Result<Vec<u8>, (StatusCode, String)> {
         let now = nodegate_clock::now();
-        let exceeds_limit = self.limit.as_ref().is_some_and(|limit| !limit.allows(from, now));
+        // Clients that are verified by their certificates have no limit.
+        let exceeds_limit = self.gate.args.client_ca_file.is_none() && !self.limit.allows(from, now);
         if request.uri().path() != PATH || request.method() != Method::POST {
             if exceeds_limit {
                 self.log_rejected(from, "too many requests");
@@ -171,24 +149,26 @@ impl Webhook {
             }
             return Err((StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")));
         }
+        let read = async {
+            let body = read_body(&self.long_bodies, request.into_body()).await?;
+            parse(&body).map_err(|why| (StatusCode::BAD_REQUEST, why))
+        };
         // The body has a deadline of its own, so that its client gets an answer.
-        let read = read_body(&self.long_bodies, request.into_body());
-        let read = async { parse(&read.await?).map_err(|why| (StatusCode::BAD_REQUEST, why)) };
-        let read = tokio::time::timeout(BODY_WITHIN, read).await;
-        let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned());
-        let review = read.unwrap_or_else(|_| Err(late())).inspect_err(|(status, why)| {
-            if *status != StatusCode::REQUEST_TIMEOUT {
-                self.log_rejected(from, why);
-            }
-        })?;
-        let decision =
-            if exceeds_limit { Decision::too_many(TOO_MANY) } else { self.gate.decide(&review).await };
+        let Ok(review) = tokio::time::timeout(BODY_WITHIN, read).await else {
+            return Err((StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned()));
+        };
+        let review = review.inspect_err(|(_, why)| self.log_rejected(from, why))?;
+        let decision = if exceeds_limit {
+            Decision::too_many(TOO_MANY_REVIEWS)
+        } else {
+            self.gate.decide(&review).await
+        };
         match decision.why {
-            Why::SELF_CHECK if review.name == self.self_check => self.api_servers.add(from),
-            Why::SELF_CHECK => {}
+            SELF_CHECK if review.name == self.self_check => self.api_servers.add(from, API_SERVERS),
+            SELF_CHECK => {}
             why => self.metrics.reviewed(decision.answer, why),
         }
-        if decision.why == Why::TOO_MANY {
+        if decision.why == TOO_MANY {
             self.log_rejected(from, &decision.message);
         }
         Ok(answer_json(&review, &decision))
@@ -211,7 +191,7 @@ impl Health for Webhook {
         if self.is_closing.load(Ordering::Relaxed) {
             return Err("shutting down".into());
         }
-        self.keeper.pair().map(drop).ok_or("no certificate yet; the log says why".into())
+        self.keeper.served().map(drop).ok_or("no certificate yet; the log says why".into())
     }
 }
 
@@ -246,18 +226,6 @@ mod tests {
         let bytes = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; length])))]);
         let rest = stream::poll_fn(move |_| if ends { Poll::Ready(None) } else { Poll::Pending });
         Limited::new(StreamBody::new(bytes.chain(rest)), length)
-    }
-
-    #[test]
-    fn the_number_of_known_api_servers_is_bounded() {
-        let servers = ApiServers::default();
-        let address = |number: usize| IpAddr::from([10, 0, 0, u8::try_from(number).unwrap()]);
-        for number in 0..=API_SERVERS {
-            servers.add(address(number));
-            servers.add(address(number));
-        }
-        let known = (0..=API_SERVERS).filter(|number| servers.known.contains(address(*number)));
-        assert_eq!(known.collect::<Vec<_>>(), (1..=API_SERVERS).collect::<Vec<_>>(), "the first goes first");
     }
 
     #[tokio::test]

@@ -47,6 +47,17 @@ impl KnownClients {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = networks;
     }
 
+    /// Adds an address that the list does not contain. If those are more than `most`, the one that came first goes.
+    pub fn add(&self, client: IpAddr, most: usize) {
+        if self.contains(client) {
+            return;
+        }
+        let list = &mut self.0.write().unwrap_or_else(PoisonError::into_inner).0;
+        list.push(client.to_canonical().into());
+        let excess = list.len().saturating_sub(most);
+        list.drain(..excess);
+    }
+
     /// Returns the networks of the list.
     pub(crate) fn networks(&self) -> Vec<IpNet> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).0.clone()
@@ -131,6 +142,17 @@ mod tests {
         assert!(allows("0.0.0.0/0", "203.0.113.9") && !allows("0.0.0.0/0", "fd00::1"));
         assert!(allows("::/0", "fd00::1"));
         assert!(allows("10.0.0.7/24", "10.0.0.9"), "host bits are no part of a network");
+    }
+
+    #[test]
+    fn the_number_of_known_clients_is_bounded() {
+        let clients = KnownClients::default();
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        for number in [0, 0, 1, 1, 2, 2, 3, 3] {
+            clients.add(address(number), 3);
+        }
+        let known: Vec<_> = (0..9).filter(|number| clients.contains(address(*number))).collect();
+        assert_eq!(known, [1, 2, 3], "the first goes first");
     }
 
     #[test]

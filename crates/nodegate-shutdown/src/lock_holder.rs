@@ -2,17 +2,16 @@
 
 use crate::agent_wait::{LATE, WaitEnd, wait_until_acknowledged};
 use crate::login::Login;
-use crate::signal_files::{SignalFiles, not_read};
+use crate::signal_files::{SignalFiles, problem};
 use futures::StreamExt;
 use nodegate_agent_client::ask_drain;
-use nodegate_agent_client::hints::delay_too_short;
 use nodegate_program::Signals;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io::{self, ErrorKind::ConnectionReset};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -35,8 +34,6 @@ pub(crate) struct LockHolder {
     files: SignalFiles,
     lock: Option<OwnedFd>,
     phase: Phase,
-    /// True if the agent did not read the files at the last look.
-    is_unread: bool,
     /// What the last warning said, while it is true.
     fault: Option<String>,
 }
@@ -52,30 +49,32 @@ enum Phase {
 
 impl LockHolder {
     pub(crate) fn new(agent: SocketAddr, files: SignalFiles) -> Self {
-        Self { agent, files, lock: None, phase: Phase::Up, is_unread: false, fault: None }
+        Self { agent, files, lock: None, phase: Phase::Up, fault: None }
     }
 
     /// Runs until SIGTERM or SIGINT.
     pub(crate) async fn run(mut self) -> io::Result<()> {
-        let mut stop = pin!(Signals::listen()?.shutdown());
+        let stop = Signals::listen()?.shutdown();
+        tokio::select! {
+            () = stop => {}
+            () = self.hold() => {}
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Runs until the future is dropped.
+    async fn hold(&mut self) {
         let mut retry = RETRY;
         loop {
-            let error = tokio::select! {
-                () = &mut stop => break,
-                Err(error) = self.follow(&mut retry) => error,
-            };
+            let Err(error) = self.follow(&mut retry).await;
             if retry == RETRY {
                 tracing::warn!(%error, "systemd-logind does not answer; retrying");
             }
             self.files.set_lock(None);
-            tokio::select! {
-                () = &mut stop => break,
-                () = sleep(retry) => {}
-            }
+            sleep(retry).await;
             retry = (retry * 2).min(MAX_RETRY_DELAY);
         }
-        self.stop().await;
-        Ok(())
     }
 
     /// Follows logind until the connection ends, and returns the reason.
@@ -104,24 +103,33 @@ impl LockHolder {
     /// Compares what the host does with what was known, and acts. `relock` asks for a new lock, because logind may
     /// have lost the old one.
     async fn look(&mut self, login: &Login, relock: bool) -> zbus::Result<()> {
-        let going_down = login.is_going_down().await?;
+        let (going_down, was_up) = (login.is_going_down().await?, self.is_up());
         let delay = login.delay().await?;
-        match (self.is_up(), going_down) {
+        match (was_up, going_down) {
             (true, true) => self.go_down(delay),
             (false, true) => {}
             (true, false) if !relock => {}
             // A host that gives a new lock is not going down. The old lock ends after the new one starts.
             (_, false) => match login.lock().await? {
                 Some(lock) => self.stay_up(lock),
-                None if self.is_up() => self.go_down(delay),
+                None if was_up => self.go_down(delay),
                 None => {}
             },
         }
         if self.lock.is_some() {
             self.files.set_lock(Some(delay));
         }
-        if self.is_up() {
-            self.look_at_agent(delay).await;
+        // The agent may not have seen the file of a new lock yet.
+        if was_up
+            && self.is_up()
+            && !relock
+            && let Ok(summary) = ask_drain(&[self.agent], QUERY_TIMEOUT).await
+        {
+            let fault = problem(&summary, delay);
+            if let Some(fault) = fault.as_ref().filter(|fault| self.fault.as_ref() != Some(fault)) {
+                tracing::warn!("{fault}");
+            }
+            self.fault = fault;
         }
         Ok(())
     }
@@ -155,23 +163,6 @@ impl LockHolder {
         self.phase = Phase::Acknowledged;
         self.lock = None;
         self.files.set_lock(None);
-    }
-
-    /// Warns once if the agent does not read the files, or the delay is shorter than the slowest load
-    /// balancer needs.
-    async fn look_at_agent(&mut self, delay: Duration) {
-        let Ok(summary) = ask_drain(&[self.agent], QUERY_TIMEOUT).await else { return };
-        let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
-        let unread = not_read(summary.host).filter(|_| self.lock.is_some());
-        // At the first look the agent's answer may be older than the file.
-        let lasts = std::mem::replace(&mut self.is_unread, unread.is_some());
-        let unread = unread.filter(|_| lasts);
-        let unread = unread.map(|why| format!("a shutdown does not wait for load balancers: {why}"));
-        let fault = unread.or_else(|| delay_too_short(delay, needs));
-        if let Some(fault) = fault.as_ref().filter(|fault| self.fault.as_ref() != Some(fault)) {
-            tracing::warn!("{fault}");
-        }
-        self.fault = fault;
     }
 
     /// Waits, too, if systemd ends this service because the shutdown bypasses logind.

@@ -1,10 +1,10 @@
 //! `nodegate-shutdown status`: three lines on the lock, the agent, and what a reboot would do.
 
 use crate::login::Login;
-use crate::signal_files::not_read;
+use crate::signal_files::problem;
 use nodegate_agent_api::DrainSummary;
 use nodegate_agent_client::ask_drain;
-use nodegate_agent_client::hints::{NO_DELAY, at_most, delay_too_short};
+use nodegate_agent_client::hints::{NO_DELAY, at_most};
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::convert::Infallible;
@@ -70,14 +70,10 @@ fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, 
     let does_not = "does not wait for load balancers".to_owned();
     let Some(login) = login else { return (does_not, UNKNOWN) };
     let Some(summary) = answer.filter(|_| login.locked) else { return (does_not, 1) };
-    let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
     if summary.host.is_some_and(|host| host.shutdown) {
         return ("the host is going down".to_owned(), 0);
     }
-    if let Some(why) = not_read(summary.host) {
-        return (format!("does not wait: {why}"), 1);
-    }
-    match delay_too_short(login.delay, needs) {
+    match problem(summary, login.delay) {
         Some(why) => (why, 1),
         None if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
         None => (format!("waits until every load balancer has acknowledged, {}", at_most(login.delay)), 0),

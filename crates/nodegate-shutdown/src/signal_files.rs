@@ -1,6 +1,7 @@
 //! The two files that the agent reads. The agent's Pod sees their directory read-only.
 
-use nodegate_readiness::HostSignals;
+use nodegate_agent_api::DrainSummary;
+use nodegate_agent_client::hints::delay_too_short;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -11,16 +12,20 @@ const SHUTDOWN: &str = "shutdown";
 /// The file that is there while the lock is held. Its text is the longest delay in milliseconds.
 const LOCK: &str = "lock";
 
-/// Returns why the agent does not read the files, if it does not, while the lock is held.
-pub(crate) fn not_read(host: Option<HostSignals>) -> Option<&'static str> {
-    match host {
-        None => Some("the agent runs without --host-signals"),
-        Some(host) if !host.lock => Some(
+/// Returns why a shutdown does not wait until every load balancer has acknowledged although the lock is held, or `None` if
+/// it does.
+pub(crate) fn problem(summary: &DrainSummary, delay: Duration) -> Option<String> {
+    let why = match summary.host {
+        Some(host) if host.lock => {
+            return delay_too_short(delay, Duration::from_millis(summary.needs_ms.unwrap_or_default()));
+        }
+        Some(_) => {
             "the agent does not see the lock: its --host-signals is another directory, or its Pod has mounted one that \
-             was deleted since; restart the Pod",
-        ),
-        Some(_) => None,
-    }
+             was deleted since; restart the Pod"
+        }
+        None => "the agent runs without --host-signals",
+    };
+    Some(format!("a shutdown does not wait for load balancers: {why}"))
 }
 
 /// The directory with the files. It stays the same directory: the agent's Pod has it mounted.

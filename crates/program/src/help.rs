@@ -13,12 +13,8 @@ pub(crate) fn for_terminal(command: Command, usual: &[&str], is_short: bool) -> 
             [] => arg.get_help_heading().is_none(),
             _ => usual.contains(&arg.get_id().as_str()),
         };
-        let arg = with_sentences(arg).hide_env(is_short);
-        if arg.get_long().is_some_and(|name| matches!(name, "help" | "version")) || is_usual {
-            arg
-        } else {
-            arg.hide_short_help(true)
-        }
+        let is_general = arg.get_long().is_some_and(|name| matches!(name, "help" | "version"));
+        with_sentences(arg).hide_env(is_short).hide_short_help(!is_general && !is_usual)
     });
     command.mut_subcommands(|below| for_terminal(below, &[], is_short))
 }

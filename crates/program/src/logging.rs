@@ -2,6 +2,7 @@
 
 use crate::sanitize::sanitize;
 use crate::value::choice;
+use clap::ArgAction;
 use std::io::{self, Write, stderr};
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
@@ -16,22 +17,14 @@ const DEFAULT_LEVEL: &str = "info";
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogSettings {
     /// Format of log lines on stderr: text or json
-    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
-    #[arg(value_parser = choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))]
-    log_format: LogFormat,
+    #[arg(id = "log_format", long = "log-format", env = "NODEGATE_LOG_FORMAT", value_name = "text|json")]
+    #[arg(default_value = "text", action = ArgAction::Set)]
+    #[arg(value_parser = choice(&[("text", false), ("json", true)]))]
+    is_json: bool,
 
     /// Least severe level to log (error, warn, info, debug, trace, off), or target=level,…
     #[arg(long = "log", env = "RUST_LOG", value_name = "FILTER", default_value = DEFAULT_LEVEL)]
     log_filter: LogFilter,
-}
-
-/// The format of a log line.
-#[derive(Clone, Copy, Debug)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object for each line.
-    Json,
 }
 
 /// The filter of log lines: a level, or levels of targets; empty means the default level.
@@ -66,10 +59,7 @@ impl LogSettings {
     /// Starts logging. Call it once in a process.
     pub fn start(self) {
         let layer = tracing_subscriber::fmt::layer().with_writer(|| Lines(stderr()));
-        let lines = match self.log_format {
-            LogFormat::Text => layer.boxed(),
-            LogFormat::Json => layer.json().flatten_event(true).boxed(),
-        };
+        let lines = if self.is_json { layer.json().flatten_event(true).boxed() } else { layer.boxed() };
         tracing_subscriber::registry().with(lines.with_filter(self.log_filter.0)).init();
     }
 }

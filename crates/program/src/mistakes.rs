@@ -1,7 +1,6 @@
 //! Collects the mistakes in a program's settings, for `run`, which reports all of them at once.
 
 use clap::{Arg, Command};
-use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// Collects a line for each wrong setting, so that an operator learns of all of them at the first start.
@@ -9,20 +8,17 @@ use std::fmt::Display;
 pub struct Mistakes {
     /// The program whose settings they are.
     command: Command,
-    /// The values as they were typed, by their flags.
-    pub(crate) typed: BTreeMap<String, String>,
     pub(crate) lines: Vec<String>,
 }
 
 impl Mistakes {
     pub(crate) fn new(command: Command) -> Self {
-        Self { command, typed: BTreeMap::new(), lines: Vec::new() }
+        Self { command, lines: Vec::new() }
     }
 
-    /// Adds a value that the setting does not accept, as it was typed.
+    /// Adds a value that the setting does not accept.
     pub fn value(&mut self, flag: &str, value: impl Display, takes: impl Display) {
-        let value = self.typed.get(flag).cloned().unwrap_or_else(|| value.to_string());
-        self.setting(flag, format_args!("{value:?}: {takes}"));
+        self.setting(flag, format_args!("{:?}: {takes}", value.to_string()));
     }
 
     /// Parses a value; adds a mistake and returns the default if it is wrong.

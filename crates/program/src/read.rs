@@ -42,6 +42,9 @@ pub(crate) fn parse<P: Parser>(
     command: &Command,
     words: impl IntoIterator<Item = OsString>,
 ) -> Result<(P, Mistakes), clap::Error> {
+    let as_text = |arg: Arg| {
+        if arg.get_action().takes_values() { arg.value_parser(value_parser!(String)) } else { arg }
+    };
     let texts = each_argument(command.clone(), as_text).try_get_matches_from(words)?;
     let mut sound = vec![command.get_name().to_owned()];
     let (asked, texts) = match texts.subcommand() {
@@ -52,22 +55,22 @@ pub(crate) fn parse<P: Parser>(
         None => (command, &texts),
     };
     let mut mistakes = Mistakes::new(asked.clone());
-    let mut typed = each_argument(command.clone(), without_variable);
+    let mut typed = each_argument(command.clone(), |arg| arg.env(None::<&str>));
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
-        sound.push(word(arg, text));
-        mistakes.typed.insert(arg.get_long().unwrap_or_default().to_owned(), text.to_owned());
+        let flag = arg.get_long().unwrap_or_default();
+        let takes_value = arg.get_action().takes_values();
+        sound.push(if takes_value { format!("--{flag}={text}") } else { format!("--{flag}") });
         let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
         if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
             let takes = error.source().map_or_else(|| one_line(&error, command), ToString::to_string);
-            mistakes.value(arg.get_long().unwrap_or_default(), text, takes);
+            mistakes.value(flag, text, takes);
             sound.pop();
         }
     }
-    let behind: Vec<_> = behind.into_iter().flat_map(|arg| given(arg, texts)).map(str::to_owned).collect();
     if !behind.is_empty() {
         sound.push("--".to_owned());
-        sound.extend(behind);
+        sound.extend(behind.into_iter().flat_map(|arg| given(arg, texts)).map(str::to_owned));
     }
     let matches = typed.try_get_matches_from(sound)?;
     Ok((P::from_arg_matches(&matches)?, mistakes))
@@ -75,14 +78,6 @@ pub(crate) fn parse<P: Parser>(
 
 fn each_argument(command: Command, change: fn(Arg) -> Arg) -> Command {
     command.mut_args(change).mut_subcommands(|below| each_argument(below, change))
-}
-
-fn as_text(arg: Arg) -> Arg {
-    if arg.get_action().takes_values() { arg.value_parser(value_parser!(String)) } else { arg }
-}
-
-fn without_variable(arg: Arg) -> Arg {
-    arg.env(None::<&str>)
 }
 
 /// Returns the given values of a setting; a list may have spaces between its values, and a separator at its
@@ -98,14 +93,6 @@ fn given<'a>(arg: &Arg, texts: &'a ArgMatches) -> impl Iterator<Item = &'a str> 
     let values = values.filter_map(|value| value.to_str());
     let values = values.map(move |value| if is_list { value.trim() } else { value });
     values.filter(move |value| may_be_empty || !value.is_empty())
-}
-
-fn word(arg: &Arg, text: &str) -> String {
-    match arg.get_long() {
-        Some(flag) if arg.get_action().takes_values() => format!("--{flag}={text}"),
-        Some(flag) => format!("--{flag}"),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

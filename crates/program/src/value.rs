@@ -42,19 +42,16 @@ pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004")
 }
 
-/// Parses one of several words.
+/// Parses one of several words, two at least.
 pub fn choice<T: Copy + Send + Sync>(
     words: &'static [(&'static str, T)],
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {
         let chosen = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         chosen.ok_or_else(|| {
-            let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-            match words.split_last() {
-                Some((last, [])) => format!("takes {last}"),
-                Some((last, others)) => format!("takes {} or {last}", others.join(", ")),
-                None => "takes nothing".to_owned(),
-            }
+            let mut words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            let last = words.pop().unwrap_or_default();
+            format!("takes {} or {last}", words.join(", "))
         })
     }
 }
@@ -71,11 +68,8 @@ pub fn is_object_name(name: &str) -> bool {
 
 /// Parses the name of a Node.
 pub fn node_name(text: &str) -> Result<String, &'static str> {
-    if is_object_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
-    }
+    let takes = "takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253";
+    is_object_name(text).then(|| text.to_owned()).ok_or(takes)
 }
 
 /// A comma-separated list as the value of a flag.

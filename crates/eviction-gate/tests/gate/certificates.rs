@@ -11,15 +11,15 @@ use std::time::{Duration, SystemTime};
 #[test]
 fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     let lab = Lab::new();
-    let names = [format!("{NAME}.{NAMESPACE}.svc")];
+    let name = format!("{NAME}.{NAMESPACE}.svc");
     let (certificate, key) = (lab.file("tls.crt"), lab.file("tls.key"));
     let write = |lifetime: Duration, from: SystemTime| {
-        let issued = issue(&names, lifetime, from).unwrap();
-        std::fs::write(&certificate, issued.certificate).unwrap();
+        let issued = issue(&name, lifetime, from).unwrap();
+        std::fs::write(&certificate, &issued.certificate).unwrap();
         std::fs::write(&key, issued.key).unwrap();
         // What cert-manager's CA injector does.
         let mut configuration = crate::lab::configuration();
-        configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.ca));
+        configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.certificate));
         lab.sim().apply(configuration).unwrap();
     };
     let now = SystemTime::now();

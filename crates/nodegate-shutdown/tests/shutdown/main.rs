@@ -16,13 +16,12 @@ use logind::Logind;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::{Program, signal};
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::until;
+use nodegate_testbed::{until, until_or};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A host whose agent the test plays, and on which the program runs.
@@ -91,11 +90,7 @@ impl Scene {
 
     #[track_caller]
     fn until(&self, what: &str, met: impl Fn() -> bool) {
-        let start = Instant::now();
-        while !met() {
-            assert!(start.elapsed() < Duration::from_mins(2), "waited for {what}: {}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_or(|| met().then_some(()), || format!("waited for {what}: {}", self.log()));
     }
 
     /// Waits until exactly one lock is held, and the agent can read of this delay and of no shutdown.
@@ -258,7 +253,7 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
         "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
         "at most 45 s, but the slowest load balancer needs 46 s",
     );
-    let unseen = "does not wait: the agent does not see the lock: its --host-signals is another directory";
+    let unseen = "does not wait for load balancers: the agent does not see the lock: its --host-signals is another directory";
     let (no_delay, unlimited) = (
         "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)",
         "held; a shutdown is delayed, without a limit",

@@ -16,12 +16,6 @@ struct LastRead<V> {
     value: Mutex<Option<(Instant, V)>>,
 }
 
-impl<V> Default for LastRead<V> {
-    fn default() -> Self {
-        Self { turn: Semaphore::new(1), value: Mutex::default() }
-    }
-}
-
 impl<V> Default for SharedReads<V> {
     fn default() -> Self {
         Self(Mutex::default())
@@ -36,7 +30,8 @@ impl<V: Clone> SharedReads<V> {
         let last = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             reads.retain(|_, read| Arc::strong_count(read) > 1);
-            reads.entry(key.to_owned()).or_default().clone()
+            let new = || Arc::new(LastRead { turn: Semaphore::new(1), value: Mutex::default() });
+            reads.entry(key.to_owned()).or_insert_with(new).clone()
         };
         // The semaphore is never closed.
         let _turn = last.turn.acquire().await;

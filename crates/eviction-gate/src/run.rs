@@ -1,17 +1,13 @@
 //! Wires the program: arguments, tasks, ports and signals.
 
-mod args;
-mod upkeep;
-
-pub use args::Args;
-
-use crate::certificates::{Keeper, OwnSecret, Source};
+use crate::args::Args;
+use crate::gate::Gate;
 use crate::gate_metrics::GateMetrics;
-use crate::review::{Gate, GateSettings};
-use crate::times::Times;
+use crate::keeper::Keeper;
+use crate::times::time;
+use crate::upkeep;
 use crate::webhook::{self, Webhook};
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
-use nodegate_kube_follow::KubeApi;
 use nodegate_program::{LogSettings, Mistakes, Program, Signals, Tasks, block_on};
 use std::io;
 use std::net::SocketAddr;
@@ -28,33 +24,17 @@ impl Program for Args {
     }
 
     fn setup(self, mistakes: &mut Mistakes) -> Box<dyn FnOnce() -> ExitCode> {
-        let source = source(&self, mistakes);
-        Box::new(|| block_on(run(self, source, Times::new())))
-    }
-}
-
-fn source(args: &Args, mistakes: &mut Mistakes) -> Source {
-    match (&args.tls_cert_file, &args.tls_key_file) {
-        (Some(certificate), Some(key)) => {
-            Source::Files { certificate: certificate.clone(), key: key.clone() }
-        }
-        (None, None) => {
-            let (name, namespace) = (args.name.clone(), args.namespace.clone());
-            let short = format!("{name}.{namespace}");
-            let names = vec![format!("{short}.svc"), format!("{short}.svc.cluster.local"), short];
-            Source::Own(OwnSecret { namespace, name, names })
-        }
-        (one, _) => {
-            let missing = if one.is_none() { "tls-cert-file" } else { "tls-key-file" };
+        let (certificate, key) = (self.tls_cert_file.is_some(), self.tls_key_file.is_some());
+        if certificate != key {
+            let missing = if certificate { "tls-key-file" } else { "tls-cert-file" };
             mistakes
                 .setting(missing, "is missing: give both files, or none for a certificate of the gate's own");
-            let path = one.clone().unwrap_or_default();
-            Source::Files { certificate: path.clone(), key: path }
         }
+        Box::new(|| block_on(run(Arc::new(self))))
     }
 }
 
-async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
+async fn run(args: Arc<Args>) -> io::Result<()> {
     let reviews = listen("--listen (NODEGATE_GATE_LISTEN)", args.listen)?;
     let admin = listen("--health-listen (NODEGATE_GATE_HEALTH_LISTEN)", args.health_listen)?;
     let signals = Signals::listen()?;
@@ -63,27 +43,24 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
         reviews = %reviews.local_addr(),
         health = %admin.local_addr(),
         max_hold = ?args.limits.max_hold,
-        drain_on = %args.lookups.drain_on,
+        drain_on = %args.drain_on,
         "started"
     );
     let (metrics, registry) = GateMetrics::new();
     let metrics = Arc::new(metrics);
-    let keeper = Keeper::new(source, args.client_ca_file);
-    let api = KubeApi::new(times.review / 2);
-    let settings =
-        GateSettings { limits: args.limits, lookups: args.lookups, namespace: args.namespace, times };
-    let gate = Gate::new(settings, api.clone(), metrics.clone());
+    let keeper = Keeper::new(args.clone());
+    let gate = Gate::new(args, metrics.clone());
     let webhook = Arc::new(Webhook::new(gate, keeper, metrics));
     let options = ServeOptions {
         limits: webhook::limits(),
-        known: webhook.api_servers.known.clone(),
+        known: webhook.api_servers.clone(),
         ..ServeOptions::default()
     };
     let pages = AdminPages { health: webhook.clone(), registry };
     let rechecked = webhook.clone();
     let mut tasks = Tasks::default();
     tasks.spawn(async move { rechecked.gate.recheck_drains().await });
-    tasks.spawn(upkeep::run(webhook.clone(), api, times.self_check));
+    tasks.spawn(upkeep::run(webhook.clone()));
     let end = Notify::new();
     let shut_down = async {
         let ended = tokio::select! {
@@ -91,8 +68,10 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
             error = tasks.ended() => Err(error),
         };
         webhook.close();
-        tracing::info!(delay = ?times.shutdown, "still answering reviews for this time");
-        tokio::time::sleep(times.shutdown).await;
+        // API servers learn meanwhile that it shuts down.
+        let delay = time("shutdown", 5000);
+        tracing::info!(?delay, "still answering reviews for this time");
+        tokio::time::sleep(delay).await;
         end.notify_waiters();
         Ok(ended)
     };

@@ -1,29 +1,23 @@
 //! Replicas that renew at the same time. At every moment, a simulated API server can verify each of them.
 
-use super::pair::{Pair, cas_of};
-use super::{Keeper, OwnSecret, Source, issue};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use super::*;
+use crate::Issued;
+use crate::certificate::tests::is_trusted;
+use clap::Parser as _;
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use nodegate_kube_follow::{Connector, KubeApi};
+use nodegate_kube_follow::Connector;
 use nodegate_kube_sim::{Builder, Effect, FaultId, FaultScope, Sim};
-use serde_json::{Value, json};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt as _};
 
 const NAMESPACE: &str = "nodegate";
 const NAME: &str = "gate";
 const DAY: Duration = Duration::from_hours(24);
-
-fn names() -> Vec<String> {
-    vec!["gate.nodegate.svc".to_owned()]
-}
 
 struct Lab {
     sim: Sim,
@@ -68,8 +62,8 @@ impl Lab {
     }
 
     fn start(&mut self) {
-        let secret = OwnSecret { namespace: NAMESPACE.to_owned(), name: NAME.to_owned(), names: names() };
-        self.replicas.push(Keeper::new(Source::Own(secret), None));
+        let args = Args::parse_from(["gate", "--name", NAME, "--namespace", NAMESPACE]);
+        self.replicas.push(Keeper::new(Arc::new(args)));
     }
 
     async fn refresh(&self, replica: usize) -> Result<(), String> {
@@ -102,12 +96,13 @@ impl Lab {
 
     /// The API server trusts each replica that has a certificate.
     fn check(&self) {
-        let cas = cas_of(&self.bundle(), self.now);
+        let bundle = self.bundle();
         for (number, replica) in self.replicas.iter().enumerate() {
-            let is_trusted = |pair: &Arc<Pair>| pair.is_trusted_by(&cas, &names(), self.now);
-            assert!(replica.pair().as_ref().is_none_or(is_trusted), "replica {number} of\n{}", self.bundle());
+            let is_trusted =
+                |served: Arc<Certificate>| is_trusted(&served.pem, &bundle, "gate.nodegate.svc", self.now);
+            assert!(replica.served().is_none_or(is_trusted), "replica {number} of\n{bundle}");
         }
-        assert!(self.bundle().matches("BEGIN").count() <= 8);
+        assert!(bundle.matches("BEGIN").count() <= MAX_IN_BUNDLE);
     }
 
     fn set_secret(&self, data: Value) {
@@ -129,7 +124,7 @@ impl Lab {
     }
 
     fn is_same(&self) -> bool {
-        self.replicas[0].pair().unwrap().is_same(&self.replicas[1].pair().unwrap())
+        self.replicas[0].served().unwrap().pem == self.replicas[1].served().unwrap().pem
     }
 }
 
@@ -144,14 +139,12 @@ async fn in_any_order_the_api_server_can_verify_every_replica() {
         for _ in 0..40 {
             match random.u8(..12) {
                 0 => lab.set_secret(Value::Null),
-                1 => lab.set_secret(json!({"ca.crt": STANDARD.encode("garbage")})),
+                1 => lab.set_secret(json!({"tls.crt": STANDARD.encode("garbage")})),
                 2 => {
-                    let mut data = lab.sim.get("secrets", NAMESPACE, NAME).unwrap()["data"].clone();
-                    if data.is_object() {
-                        data["ca.crt"] =
-                            json!(STANDARD.encode(issue(&["x".to_owned()], DAY, lab.now).unwrap().ca));
-                        lab.set_secret(data);
-                    }
+                    let Issued { certificate, key } = issue("x", DAY, lab.now).unwrap();
+                    lab.set_secret(
+                        json!({"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key)}),
+                    );
                 }
                 3 => fault = fault.or_else(|| Some(lab.sim.faults().add(Effect::Forbidden.on(puts())))),
                 4 => lab.heal(fault.take()),
@@ -167,7 +160,7 @@ async fn in_any_order_the_api_server_can_verify_every_replica() {
                 replica => drop(lab.refresh(usize::from(replica % 2)).await),
             }
             let is_expired =
-                |keeper: &Keeper| keeper.pair().is_some_and(|pair| !pair.is_valid(lab.now + DAY * 21));
+                |keeper: &Keeper| keeper.served().is_some_and(|served| !served.is_valid(lab.now + DAY * 21));
             if lab.replicas.iter().any(is_expired) {
                 break;
             }
@@ -180,7 +173,7 @@ async fn in_any_order_the_api_server_can_verify_every_replica() {
             }
         }
         assert_eq!(lab.refresh_each().await, [false; 2], "{seed}");
-        assert!(lab.is_same() && !lab.replicas[0].pair().unwrap().is_due(lab.now), "{seed}");
+        assert!(lab.is_same() && !lab.replicas[0].served().unwrap().is_due(lab.now), "{seed}");
     }
 }
 
@@ -188,12 +181,12 @@ async fn in_any_order_the_api_server_can_verify_every_replica() {
 async fn a_certificate_is_renewed_at_two_thirds_and_served_when_its_ca_is_known() {
     let mut lab = Lab::new(2);
     assert_eq!(lab.refresh_each().await, [false; 2]);
-    let first = lab.replicas[0].pair().unwrap();
+    let first = lab.replicas[0].served().unwrap();
     lab.now += DAY * 250;
     assert_eq!(lab.refresh_each().await, [true; 2], "the API server may not know it yet");
-    assert!(lab.replicas.iter().all(|replica| replica.pair().unwrap().is_same(&first)));
+    assert!(lab.replicas.iter().all(|replica| replica.served().unwrap().pem == first.pem));
     assert_eq!(lab.refresh_each().await, [false; 2]);
-    assert!(lab.is_same() && !lab.replicas[0].pair().unwrap().is_same(&first));
+    assert!(lab.is_same() && lab.replicas[0].served().unwrap().pem != first.pem);
     assert_eq!(lab.bundle().matches("BEGIN").count(), 2);
     lab.now += DAY * 120;
     lab.refresh(0).await.unwrap();

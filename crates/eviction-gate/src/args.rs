@@ -1,9 +1,9 @@
 //! The command line of the gate, and the settings of its ports and its certificate.
 
-use crate::decision::Limits;
-use crate::review::LookupArgs;
+use crate::case::Limits;
 use clap::Parser;
-use nodegate_program::{LogSettings, address, is_object_name};
+use nodegate_program::{HTTP_PORT, LogSettings, address, is_object_name, number};
+use nodegate_readiness::DrainSignals;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -24,8 +24,15 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten, next_help_heading = "Evictions")]
     pub(crate) limits: Limits,
-    #[command(flatten, next_help_heading = "Evictions")]
-    pub(crate) lookups: LookupArgs,
+
+    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t, help = DrainSignals::help())]
+    #[arg(help_heading = "Evictions")]
+    pub(crate) drain_on: DrainSignals,
+
+    /// Port of the agents at their nodes' addresses. Their --allow-from must name the addresses of the gate's pods
+    #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
+    #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"), help_heading = "Evictions")]
+    pub(crate) agent_port: u16,
 
     /// Address and port for the API server's reviews, over HTTPS
     #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]
@@ -71,9 +78,5 @@ pub struct Args {
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
-    if is_object_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("takes the name of an object: a-z, 0-9, - and .")
-    }
+    is_object_name(text).then(|| text.to_owned()).ok_or("takes the name of an object: a-z, 0-9, - and .")
 }

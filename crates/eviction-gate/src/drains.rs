@@ -3,7 +3,7 @@
 // A drain lasts as long as the Node with the same UID has a drain signal, whatever its agent says and however rarely
 // anyone asks: its record ends only when the API server shows that the drain is over.
 
-use super::reduced_objects::ReadNode;
+use crate::reduced_objects::ReadNode;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,13 +21,13 @@ pub(crate) struct Drains {
     pods: Mutex<HashMap<String, HeldPod>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct SeenDrain {
     node: String,
     first: Instant,
     last: Instant,
-    /// The time from the start of the drain to `first`, as far as anything has shown it.
-    before: Duration,
+    /// When the drain began, as far as anything has shown it.
+    began: Instant,
     /// The date of the cordon, if that alone drains the Node.
     cordoned_at: Option<SystemTime>,
 }
@@ -42,32 +42,6 @@ struct HeldPod {
 /// decreases during a drain.
 type DrainAge = (Duration, Duration);
 
-impl SeenDrain {
-    fn new(node: &ReadNode, now: Instant) -> Self {
-        Self {
-            node: node.identity.name.clone(),
-            first: now,
-            last: now,
-            before: node.drained_for.unwrap_or_default(),
-            cordoned_at: node.cordoned_at,
-        }
-    }
-
-    /// Returns true if the Node was uncordoned and cordoned again since the last look at it.
-    fn is_over(&self, node: &ReadNode) -> bool {
-        matches!((self.cordoned_at, node.cordoned_at), (Some(before), Some(now)) if now > before)
-    }
-
-    fn is_at_least(&mut self, age: Duration, now: Instant) {
-        self.before = self.before.max(age.saturating_sub(now.saturating_duration_since(self.first)));
-    }
-
-    fn age(&self, now: Instant) -> DrainAge {
-        let seen_for = now.saturating_duration_since(self.first);
-        (seen_for, seen_for.saturating_add(self.before))
-    }
-}
-
 impl Drains {
     fn drains(&self) -> MutexGuard<'_, HashMap<String, SeenDrain>> {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,18 +51,21 @@ impl Drains {
     /// changes nothing.
     pub(crate) fn seen(&self, node: &ReadNode, out_for: Duration, now: Instant, dry_run: bool) -> DrainAge {
         let mut drains = self.drains();
-        let mut drain = match drains.get(node.key()) {
-            Some(known) if !known.is_over(node) => known.clone(),
-            _ => SeenDrain::new(node, now),
+        // A Node that was uncordoned and cordoned again since the last look at it begins another drain.
+        let is_over = |cordoned_at| matches!((cordoned_at, node.cordoned_at), (Some(before), Some(now)) if now > before);
+        let known = drains.get(node.key()).filter(|known| !is_over(known.cordoned_at));
+        let shown = node.drained_for.unwrap_or_default().max(out_for);
+        let began = now.checked_sub(shown).unwrap_or(now);
+        let drain = SeenDrain {
+            node: node.identity.name.clone(),
+            first: known.map_or(now, |known| known.first),
+            last: now,
+            began: known.map_or(began, |known| known.began.min(began)),
+            cordoned_at: node.cordoned_at,
         };
-        drain.last = now;
-        drain.cordoned_at = node.cordoned_at;
-        drain.is_at_least(node.drained_for.unwrap_or_default().max(out_for), now);
-        let age = drain.age(now);
+        let age = (now.saturating_duration_since(drain.first), now.saturating_duration_since(drain.began));
         if !dry_run {
-            if !drains.contains_key(node.key()) {
-                forget_oldest(&mut drains, |drain| drain.last);
-            }
+            forget_oldest(&mut drains, node.key(), |drain| drain.last);
             drains.insert(node.key().to_owned(), drain);
         }
         age
@@ -106,31 +83,30 @@ impl Drains {
     /// Records that a pod is held. Returns true if it was not held before.
     pub(crate) fn held(&self, pod: &str, now: Instant) -> bool {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-        pods.retain(|_, held| now.saturating_duration_since(held.last) < FORGOTTEN_AFTER);
         let is_new = !pods.contains_key(pod);
-        if is_new {
-            forget_oldest(&mut pods, |held| held.last);
-        }
+        forget_oldest(&mut pods, pod, |held| held.last);
         pods.entry(pod.to_owned()).or_insert(HeldPod { first: now, last: now }).last = now;
         is_new
     }
 
-    /// Returns the number of pods whose eviction was refused lately. A drainer that still waits has asked again.
+    /// Returns the number of pods whose eviction was refused lately: a drainer that still waits has asked again. Forgets
+    /// those for which none has asked for long.
     pub(crate) fn held_pods(&self, now: Instant) -> usize {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.retain(|_, held| now.saturating_duration_since(held.last) < FORGOTTEN_AFTER);
         pods.values().filter(|held| now.saturating_duration_since(held.last) < HELD_LATELY).count()
     }
 
     /// Returns how long this replica held the pod, or `None` if it did not.
     pub(crate) fn let_go(&self, pod: &str, now: Instant) -> Option<Duration> {
         let held = self.pods.lock().unwrap_or_else(PoisonError::into_inner).remove(pod)?;
-        (now.saturating_duration_since(held.last) < FORGOTTEN_AFTER)
-            .then(|| now.saturating_duration_since(held.first))
+        Some(now.saturating_duration_since(held.first))
     }
 }
 
-fn forget_oldest<T>(map: &mut HashMap<String, T>, last: impl Fn(&T) -> Instant) {
-    if map.len() >= MAX_REMEMBERED {
+/// Makes room for this key.
+fn forget_oldest<T>(map: &mut HashMap<String, T>, key: &str, last: impl Fn(&T) -> Instant) {
+    if map.len() >= MAX_REMEMBERED && !map.contains_key(key) {
         let oldest = map.iter().min_by_key(|(_, entry)| last(entry)).map(|(key, _)| key.clone());
         oldest.and_then(|key| map.remove(&key));
     }
