@@ -141,7 +141,11 @@ impl Gate {
         parse: impl FnOnce(&ApiAnswer) -> serde_json::Result<T>,
     ) -> Result<Option<T>, ApiError> {
         let answer = self.api.get_dated(path).await?;
-        let unreadable = |error: serde_json::Error| ApiError { what: path.to_owned(), why: format!("unreadable answer: {error}"), code: None };
+        let unreadable = |error: serde_json::Error| ApiError {
+            what: path.to_owned(),
+            why: format!("unreadable answer: {error}"),
+            code: None,
+        };
         answer.map(|answer| parse(&answer)).transpose().map_err(unreadable)
     }
 

@@ -94,9 +94,7 @@ async fn self_check(webhook: &Webhook) -> SelfCheck {
     });
     match webhook.gate.api.post(&path, &eviction).await {
         Ok(_) => (Some(false), "the API server did not ask the gate".to_owned()),
-        Err(ApiError::Refused { message, .. }) if message.contains(&has_seen(name)) => {
-            (Some(true), String::new())
-        }
+        Err(error) if error.why.contains(&has_seen(name)) => (Some(true), String::new()),
         Err(ApiError { code: Some(404), .. }) => {
             (Some(false), "the API server did not ask the gate, or could not reach it".to_owned())
         }
