@@ -52,6 +52,8 @@ pub(crate) fn agent() -> Metrics {
     for (name, labels) in golden.into_iter().flat_map(|file| exposed(&read(file))) {
         all.entry(name).or_default().extend(labels);
     }
+    // Only the build of an image knows it.
+    all.entry("nodegate_build_info".to_owned()).or_default().insert("revision".to_owned());
     all
 }
 
