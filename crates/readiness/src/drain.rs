@@ -331,21 +331,20 @@ mod tests {
             ..NodeFacts::default()
         };
         for (signals, labels, taints, annotations) in [
-            ("none", "a= b= c= ", "a=: b=: c=: ", ""),
-            ("label:a,taint:a,label:d=1", "a= b= c= ", "a=: b=: c=: ", ""),
-            ("label:b=7,taint:b=7,taint:c:NoSchedule", "a= b=2 c= ", "a=: b=2: c=:NoExecute ", ""),
-            ("taint:a=1:NoSchedule", "a= b= c= ", "a=1:NoSchedule b=: c=: ", ""),
-            ("annotation:d,annotation:f", "a= b= c= ", "a=: b=: c=: ", "d= "),
-            ("annotation:d,annotation:e=7", "a= b= c= ", "a=: b=: c=: ", "d= e=4 "),
+            ("none", "a= b= c=", "a=: b=: c=:", ""),
+            ("label:a,taint:a,label:d=1", "a= b= c=", "a=: b=: c=:", ""),
+            ("label:b=7,taint:b=7,taint:c:NoSchedule", "a= b=2 c=", "a=: b=2: c=:NoExecute", ""),
+            ("taint:a=1:NoSchedule", "a= b= c=", "a=1:NoSchedule b=: c=:", ""),
+            ("annotation:d,annotation:f", "a= b= c=", "a=: b=: c=:", "d="),
+            ("annotation:d,annotation:e=7", "a= b= c=", "a=: b=: c=:", "d= e=4"),
         ] {
             let mut shown = facts.clone();
             signals.parse::<DrainSignals>().unwrap().reduce(&mut shown);
             let pairs = |map: &BTreeMap<String, String>| {
-                map.iter().map(|(key, value)| format!("{key}={value} ")).collect::<String>()
+                map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
             };
-            let of_taints = shown.taints.iter();
-            let of_taints: String =
-                of_taints.map(|taint| format!("{}={}:{} ", taint.key, taint.value, taint.effect)).collect();
+            let taint = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
+            let of_taints = shown.taints.iter().map(taint).collect::<Vec<_>>().join(" ");
             let found = (pairs(&shown.labels), of_taints, pairs(&shown.annotations));
             assert_eq!(found, (labels.to_owned(), taints.to_owned(), annotations.to_owned()), "{signals}");
         }
