@@ -125,7 +125,7 @@ impl<F: Followed> Follower<F> {
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
-        let (now, (_, due_after)) = (self.driver.now(), self.driver.pace());
+        let (now, (took, due_after)) = (self.driver.now(), self.driver.pace());
         let (server, alone) = self.driver.last_answer(self.stream);
         let server = server.as_deref();
         if self.broken_watches.ended(ended, now) && self.stream == NODE {
@@ -147,11 +147,14 @@ impl<F: Followed> Follower<F> {
         {
             self.driver.trouble(server, &ended.detail);
         }
-        if ended.reason == FailureReason::Timeout && self.broken_watches.since.is_none() {
-            self.answer_within = (self.answer_within * 2).min(MAX_ANSWER_TIME);
-        } else if ended.lasted > LASTING {
+        let is_timeout = ended.reason == FailureReason::Timeout;
+        // The wait for an answer that did not come is no success.
+        let waited = if is_timeout { self.answer_within.max(took * 2) } else { Duration::ZERO };
+        if ended.lasted.saturating_sub(waited) > LASTING {
             self.backoff.reset();
             self.answer_within = ANSWER_WITHIN;
+        } else if is_timeout && self.broken_watches.since.is_none() {
+            self.answer_within = (self.answer_within * 2).min(MAX_ANSWER_TIME);
         }
         let wait = match ended.reason {
             // The agent works without them.
