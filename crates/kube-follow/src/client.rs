@@ -132,10 +132,11 @@ pub fn expires_in(client: &Client) -> Option<Duration> {
 }
 
 /// Returns the same client with the same connection, for the requests of one stream: each carries its number in
-/// its extensions, and waits so long for the head of its response. All other requests are of one object.
-pub fn tagged(client: Client, stream: StreamId, within: Duration) -> Client {
+/// its extensions, and waits so long for the head of its response, which may be another time for a watch. All other
+/// requests are of one object.
+pub fn tagged(client: Client, stream: StreamId, within: Duration, watch_within: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let tag = StreamTag { stream, within, ended_early: Arc::default() };
+    let tag = StreamTag { stream, within, watch_within, ended_early: Arc::default() };
     let send = move |mut request: Request<Body>| {
         request.extensions_mut().insert(tag.clone());
         let client = client.clone();

@@ -43,8 +43,10 @@ pub struct StreamId(pub usize);
 #[derive(Clone)]
 pub(crate) struct StreamTag {
     pub(crate) stream: StreamId,
-    /// The longest wait for the head of a response. The sender of a single request limits its own wait.
+    /// The longest wait for the head of a list's answer. The sender of a single request limits its own wait.
     pub(crate) within: Duration,
+    /// The same for a watch.
+    pub(crate) watch_within: Duration,
     /// True if the last watch ended right after it had been accepted.
     pub(crate) ended_early: Arc<AtomicBool>,
 }
@@ -151,9 +153,9 @@ where
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let tag = parts.extensions.get::<StreamTag>().cloned();
-        let within = tag.as_ref().map(|tag| tag.within);
         let stream = tag.as_ref().map(|tag| tag.stream);
         let verb = verb(&parts, tag.is_some());
+        let within = tag.as_ref().map(|tag| if verb == "watch" { tag.watch_within } else { tag.within });
         let watched = tag.filter(|_| verb == "watch");
         // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
         // right away.
@@ -287,7 +289,7 @@ mod tests {
     /// Returns a request of a stream.
     fn ask_for_stream(uri: &str) -> Request<()> {
         let (within, ended_early) = (Duration::from_secs(4), Arc::default());
-        let tag = StreamTag { stream: StreamId(0), within, ended_early };
+        let tag = StreamTag { stream: StreamId(0), within, watch_within: within, ended_early };
         Request::builder().uri(uri).extension(tag).body(()).unwrap()
     }
 

@@ -110,7 +110,8 @@ mod tests {
             Ok::<_, BoxError>(answer.body(Full::new(Bytes::from_static(body.as_bytes())))?)
         };
         let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
-        let client = tagged(Client::new(observed, "default"), StreamId(0), Duration::from_secs(4));
+        let within = Duration::from_secs(4);
+        let client = tagged(Client::new(observed, "default"), StreamId(0), within, within);
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }

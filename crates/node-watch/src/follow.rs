@@ -20,9 +20,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::field;
 
-/// The first wait for the head of an answer; it doubles with each list or watch that took longer, and is at least twice
-/// what the last check took. A frozen API server accepts connections and never answers, and another one may. One whose
-/// cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
+/// The first wait for the head of an answer; it is at least twice what the last check took, and doubles with each list that
+/// took longer. That for a watch does not: the cache would be stale before another attempt. A frozen API server accepts
+/// connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s, and then
+/// answers a consistent list from etcd.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(16);
 /// The time that the rest of a list may take.
@@ -201,9 +202,10 @@ impl<F: Followed> Follower<F> {
         self.driver.begin(self.stream);
         let asked_at = self.driver.now();
         let (pauses, list_done) = (!self.broken_watches.pause(asked_at).is_zero(), Notify::new());
-        let within = self.answer_within.max(self.driver.pace().0 * 2);
+        let watch_within = ANSWER_WITHIN.max(self.driver.pace().0 * 2);
+        let within = self.answer_within.max(watch_within);
         let session = Session {
-            api: self.followed.api(tagged(client, self.stream, within)),
+            api: self.followed.api(tagged(client, self.stream, within, watch_within)),
             config: self.selected.clone().timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: within + REST_OF_LIST,
         };

@@ -196,7 +196,7 @@ where
         let config = Config::default().page_size(PAGE).labels(self.selector);
         // A relist comes with new credentials. A plugin may give some that have hardly any time left.
         let relist = expires_in(&client).map_or(RELIST, |left| left.clamp(LASTING, RELIST));
-        let client = tagged(client, StreamId(0), ANSWER_WITHIN);
+        let client = tagged(client, StreamId(0), ANSWER_WITHIN, ANSWER_WITHIN);
         let session = Session { api: (self.api)(client), config, list_within: LIST_WITHIN };
         let stop = async {
             tokio::select! {
