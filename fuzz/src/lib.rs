@@ -35,7 +35,8 @@ pub async fn client(chunks: Vec<Bytes>) -> Client {
         }))
     };
     let client = Connector::Simulated(Arc::new(open)).connect(Arc::new(NoObserver)).await;
-    tagged(client.expect("nothing is read"), StreamId(0), Duration::from_secs(4))
+    let within = Duration::from_secs(4);
+    tagged(client.expect("nothing is read"), StreamId(0), within, within)
 }
 
 /// Returns the moment of all targets that do not depend on time.
