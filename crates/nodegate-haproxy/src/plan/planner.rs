@@ -58,6 +58,7 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         facts,
         policy,
         desired: Desired { check: policy.check.clone(), ..Desired::default() },
+        by_port: BTreeMap::new(),
         pools: BTreeMap::new(),
         asked_of_agents: 0,
     };
@@ -82,6 +83,8 @@ struct Planner<'a> {
     facts: &'a Facts,
     policy: &'a PlanPolicy,
     desired: Desired,
+    /// The names of the frontends on each port: there are as many frontends as tenants make Services.
+    by_port: BTreeMap<u16, Vec<String>>,
     pools: BTreeMap<String, Servers>,
     asked_of_agents: usize,
 }
@@ -235,7 +238,9 @@ impl Planner<'_> {
 
     /// Returns who has one of these sockets already.
     fn owner_of(&self, listen: &Listen) -> Option<&str> {
-        let other = self.desired.frontends.values().find(|other| other.listen.meets(listen))?;
+        let mut on_port = self.by_port.get(&listen.port)?.iter();
+        let other = on_port
+            .find_map(|name| self.desired.frontends.get(name).filter(|other| other.listen.meets(listen)))?;
         Some(&other.about)
     }
 
@@ -253,6 +258,7 @@ impl Planner<'_> {
         let last_resorts = last_resort::of(&backend, &servers, &pool.name());
         let last_resort = last_resorts.iter().map(|backend| backend.name.clone()).collect();
         let frontend = Frontend { about, backend: backend.name.clone(), listen, sources, last_resort };
+        self.by_port.entry(frontend.listen.port).or_default().push(backend.name.clone());
         self.desired.frontends.insert(backend.name.clone(), frontend);
         for backend in std::iter::once(backend).chain(last_resorts) {
             self.desired.backends.entry(backend.name.clone()).or_insert(backend);
