@@ -114,7 +114,7 @@ impl KubeApi {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", body))).await
     }
 
-    /// Sends a request, and a read once more with the next client if its own is of no use.
+    /// Sends a request, and a read again with the next client while its own is of no use, but not for ever.
     async fn send(
         &self,
         method: Method,

@@ -196,11 +196,7 @@ impl Driver {
     /// the cache stays fresh proves nothing.
     async fn ask(self: Arc<Self>, check: Check) -> Asked {
         let asked = async {
-            let in_use = self.link.in_use().borrow().clone().filter(|_| !check.on_a_new_connection);
-            let client = match in_use {
-                Some(client) => Ok(client),
-                None => self.watch.connector.connect(self.clone()).await,
-            };
+            let client = self.link.of_check(check.on_a_new_connection, self.clone()).await;
             let client = client.map_err(Failure::no_answer)?;
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))

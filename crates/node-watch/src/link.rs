@@ -1,9 +1,10 @@
 //! The one owner of the API server's client: the client in use, the next one, and every reason why they change.
 
-// A new client has the credentials of the moment at which it was made. It is made for the Node's next session after
-// a failure without an answer, after a 401, and after repeated 5xx; and for a consistency check that must go
-// elsewhere, because its server fails, refuses the credentials, or because these are about to expire. If such a
-// check is answered, all watches move to its client. The followers of Lease and Services borrow the client in use.
+// A new client has the credentials of the moment at which it was made, except a token file, which is read for each
+// request. It is made for the Node's next session after a failure without an answer, after a 401, and after repeated
+// 5xx; and for a consistency check that must go elsewhere, because its server fails, refuses the credentials, or because
+// these are about to expire. If such a check is answered, all watches move to its client. The followers of Lease and
+// Services borrow the client in use.
 
 use kube::Client;
 use nodegate_kube_follow::{Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
@@ -103,6 +104,21 @@ impl Link {
             drop(state);
             // On the old client the other followers would open a connection of their own.
             self.in_use.send_replace(None);
+        }
+    }
+
+    // === Checks ===
+
+    /// Returns the client for a consistency check: the one in use, unless there is none or the check must go elsewhere.
+    pub(crate) async fn of_check(
+        &self,
+        elsewhere: bool,
+        observer: Arc<dyn WatchObserver>,
+    ) -> Result<Client, String> {
+        let in_use = self.in_use.borrow().clone().filter(|_| !elsewhere);
+        match in_use {
+            Some(client) => Ok(client),
+            None => self.connector.connect(observer).await,
         }
     }
 
