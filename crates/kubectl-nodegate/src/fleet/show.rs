@@ -2,8 +2,8 @@
 
 use super::look::Fleet;
 use super::table;
-use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
+use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
@@ -30,9 +30,9 @@ const CLIP: &str = "\u{1b}[?7l";
 const WRAP: &str = "\u{1b}[?7h";
 
 /// Shows the fleet, with `--watch` until it is interrupted or stdout is closed; returns the exit code of the last look.
-pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
+pub(crate) async fn run(cluster: &Cluster, args: &FleetArgs) -> Result<u8, Error> {
     let console = &Console::default();
-    let nodes = || agents.cluster.nodes(&args.nodes, args.selector.as_deref());
+    let nodes = || cluster.nodes(&args.nodes, args.selector.as_deref());
     let (mut listed, mut listed_at, mut error) = (nodes().await?, Instant::now(), None);
     let (mut said, code) = (None, Cell::new(UNKNOWN));
     let updates = async {
@@ -45,7 +45,7 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
                     Err(failed) => error = Some(failed),
                 }
             }
-            let fleet = Fleet::look(agents, &listed).await;
+            let fleet = Fleet::look(cluster, &listed).await;
             code.set(fleet.exit_code());
             let is_first = said.is_none();
             let changed = changes(&fleet, said.get_or_insert_default(), args.output);
