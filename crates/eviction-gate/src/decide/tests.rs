@@ -1,6 +1,7 @@
 //! The rules, row by row, and properties of all decisions about all replies at all times.
 
 use super::*;
+use nodegate_agent_api::Status;
 use nodegate_agent_client::NodeIdentity;
 use nodegate_readiness::Kept;
 use nodegate_readiness::probers::AckSettings;
@@ -11,26 +12,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn summary() -> DrainSummary {
     DrainSummary {
-        kept: None,
-        was_kept: false,
-        node: Some("n1".to_owned()),
-        uid: Some("u1".to_owned()),
-        start_id: "s".to_owned(),
         verdict: Some(Verdict::Draining),
         since_ms: 1000,
-        stale: false,
         acknowledged: Some(false),
-        acknowledged_ready: Some(false),
         released: Some(false),
         acknowledged_probers: 1,
         probers: 2,
-        needs_ms: None,
         waiting_for: vec!["10.0.0.6 (lb2) /health".to_owned()],
-        not_known: None,
-        not_known_code: None,
-        balancers: false,
-        host: None,
-        settings: AckSettings::default(),
+        ..DrainSummary::of(&Status::default(), None)
     }
 }
 
