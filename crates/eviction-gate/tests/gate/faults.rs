@@ -9,7 +9,6 @@ fn either_of_two_replicas_answers() {
     let lab = Lab::new();
     let gates = [lab.gate_in("self_check=1000", &[]), lab.gate_in("self_check=1000", &[])];
     lab.sim.cordon(NODE);
-    lab.pod("p");
     until("both to have held", || {
         assert_eq!(lab.evict("p").code, 429);
         gates.iter().all(|gate| gate.reviews_of("denied", "waiting") >= 1).then_some(())

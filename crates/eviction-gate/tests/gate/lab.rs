@@ -48,6 +48,7 @@ pub(crate) fn draining(uid: &str) -> Value {
         "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}})
 }
 
+/// A cluster whose node has the pod `p`.
 pub(crate) struct Lab {
     pub(crate) cluster: Scenario,
     pub(crate) sim: Sim,
@@ -71,6 +72,7 @@ impl Lab {
         sim.set_addresses(NODE, &["127.0.0.1"]);
         let uid = sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
         let agent = Stub::start(answer("200 OK", &draining(&uid).to_string()));
+        pods::create(&sim, NODE, "p", "app");
         Self { cluster, sim, agent, uid }
     }
 

@@ -23,7 +23,6 @@ fn an_eviction_waits_for_the_acknowledgement() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     lab.sim.cordon(NODE);
-    lab.pod("p");
     let first = lab.evict("p");
     denied(&first, "1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health");
     assert_eq!(first.retry_after.as_deref(), Some("1"));
@@ -62,9 +61,8 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     lab.sim.cordon(NODE);
-    for name in ["p", "q", "r"] {
-        lab.pod(name);
-    }
+    lab.pod("q");
+    lab.pod("r");
     denied(&lab.evict_dry("p"), "1 of 2");
     // Older than --max-hold, by the agent's own date.
     lab.agent_says(|said| said["since_ms"] = json!(61_000));
@@ -92,7 +90,6 @@ fn an_agent_that_cant_be_used_holds() {
     let lab = Lab::new();
     let gate = lab.gate_in("agent=1000", &[]);
     lab.sim.cordon(NODE);
-    lab.pod("p");
     lab.agent_hangs();
     denied(&lab.evict("p"), "the node's agent does not answer");
     lab.agent.now(answer("404 Not Found", ""));
@@ -112,7 +109,6 @@ fn a_real_agent_replies_like_the_canned_ones() {
     let agent = lab.cluster.ready_agent(&["--ack-probers=1"]);
     let port = format!("--agent-port={}", agent.address().port());
     let gate = lab.gate(&[&port, "--unknown-hold=3s"]);
-    lab.pod("p");
     lab.sim.cordon(NODE);
     agent.wait_for("the cordon", |reply| reply.status == 503);
     denied(&lab.evict("p"), "the agent has listened for");
