@@ -13,11 +13,11 @@ pub(super) struct Fleet {
     pub(super) gate: Option<Gate>,
 }
 
-/// Queries all agents, and sorts their answers.
+/// Queries all agents, and sorts their answers by urgency, then by name.
 pub(crate) async fn look(cluster: &Cluster, nodes: &[FleetNode]) -> Vec<Row> {
     let rows = nodes.iter().map(async |node| Row::new(node, cluster.ask(node).await));
     let mut rows: Vec<_> = stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
-    rows.sort_by(Row::by_need);
+    rows.sort_by_cached_key(|row| (row.urgency(), row.node.name.clone()));
     rows
 }
 
