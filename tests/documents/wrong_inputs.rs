@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const INPUTS: &str = include_str!("wrong_inputs.txt");
 
 /// The functions of the table: `log PART COMMAND…` runs a program until a line of its log has this part, and prints the
-/// line without its time; `kubeconfig SERVER USER` prints the path of one; `plugin SCRIPT` a user with a credential plugin; `taken` a port that a program has.
+/// line without its time; `kubeconfig SERVER USER [SED]` prints the path of one; `plugin SCRIPT` a user with a credential plugin; `taken` a port that a program has.
 const FUNCTIONS: &str = include_str!("wrong_inputs.sh");
 
 #[test]

@@ -11,7 +11,7 @@ log() {
 kubeconfig() {
   local file; file=$(mktemp -p "$DIR" kubeconfig.XXXXXX); ln -sf "$file" "$DIR/kubeconfig"
   echo "{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: $2}],
-    clusters: [{name: c, cluster: {server: \"$1\", insecure-skip-tls-verify: true}}]}" >"$file"
+    clusters: [{name: c, cluster: {server: \"$1\", insecure-skip-tls-verify: true}}]}" | sed "$3" >"$file"
   echo "$DIR/kubeconfig"
 }
 plugin() {

@@ -5,7 +5,8 @@ use nodegate_readiness::{Age, HostSignals, Node, Reason};
 use std::borrow::Cow;
 use std::time::Duration;
 
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+/// The label that kubeadm and Talos put on control-plane nodes.
+pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
      every control-plane node, and this is one. If it should get traffic, take the label away (with Talos: out of \

@@ -48,7 +48,8 @@ impl NodeIdentity {
         let is_other_name = name.is_some_and(|name| name != self.name);
         let is_other_uid = self.uid.as_deref().zip(uid).is_some_and(|(meant, said)| meant != said);
         if is_other_name || is_other_uid {
-            let said = Self { name: shortened(name.unwrap_or_default()), uid: uid.map(shortened) };
+            let short = |text: &str| sanitize_short(text, MAX_FOREIGN_NAME);
+            let said = Self { name: short(name.unwrap_or_default()), uid: uid.map(short) };
             return Err(WrongAgent::Stranger(format!("it speaks for {said}, not for {self}")));
         }
         if self.uid.is_none() || uid.is_some() { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
@@ -72,10 +73,6 @@ impl fmt::Display for NodeIdentity {
         write!(f, "Node {}", self.name)?;
         self.uid.iter().try_for_each(|uid| write!(f, " (uid {uid})"))
     }
-}
-
-fn shortened(text: &str) -> String {
-    sanitize_short(text, MAX_FOREIGN_NAME)
 }
 
 #[cfg(test)]

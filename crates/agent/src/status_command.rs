@@ -10,7 +10,6 @@ use nodegate_program::{UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
 use nodegate_readiness::answer::HealthBody;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -54,7 +53,7 @@ impl StatusArgs {
         match self.ask(target) {
             Ok((verdict, text)) => {
                 // Ignores a closed stdout; the exit code still has the result.
-                let _ = stdout().write_all(&text).and_then(|()| stdout().flush());
+                let _ = Console::write(&text);
                 ExitCode::from(exit_code(verdict))
             }
             Err(error) => {
@@ -64,7 +63,7 @@ impl StatusArgs {
         }
     }
 
-    fn ask(self, target: &AgentAddress) -> Result<(Option<Verdict>, Vec<u8>), String> {
+    fn ask(self, target: &AgentAddress) -> Result<Shown, String> {
         let list = self.check.as_ref();
         let path = list.map_or_else(
             || STATUS_PATH.to_owned(),
@@ -72,7 +71,8 @@ impl StatusArgs {
         );
         let reply = target.get(&path, self.timeout).map_err(|error| error.to_string())?;
         let (verdict, text) = if list.is_some() { health(&path, &reply) } else { status(&reply) }?;
-        Ok((verdict, if self.is_json { reply.body.into() } else { text.into() }))
+        // JSON that was parsed is text.
+        Ok((verdict, if self.is_json { String::from_utf8_lossy(&reply.body).into_owned() } else { text }))
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Gate {
     /// `timeoutSeconds` of the webhook configuration (3).
     review_time: Duration,
     pub(crate) api: KubeApi,
-    metrics: Arc<GateMetrics>,
+    pub(crate) metrics: GateMetrics,
     notices: Notices,
     drains: Drains,
     nodes: SharedReads<NodeRead>,
@@ -55,7 +55,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(args: Arc<Args>, metrics: Arc<GateMetrics>) -> Self {
+    pub(crate) fn new(args: Arc<Args>, metrics: GateMetrics) -> Self {
         let review_time = time("review", 2500);
         let api = KubeApi::new(review_time / 2);
         let notices = Notices::new(api.clone());
@@ -120,7 +120,8 @@ impl Gate {
         arrival: Instant,
     ) -> Result<(ReadPod, Arc<ReadNode>), Decision> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let pod = self.read(&path, |answer| reduced_objects::pod(&answer.text, &self.args.namespace)).await;
+        let parse = |answer: &ApiAnswer| reduced_objects::pod(&answer.text, &self.args.namespace);
+        let pod = self.api.get(&path, parse).await;
         let pod = pod.map_err(|error| failed(review, &error))?;
         let mut pod = pod.ok_or_else(|| Decision::allowed("pod_gone"))?.map_err(Decision::allowed)?;
         let (node, evict_when) = tokio::join!(self.node(&pod.node, arrival), async {
@@ -134,21 +135,6 @@ impl Gate {
         Ok((pod, node.ok_or_else(|| Decision::allowed("node_gone"))?))
     }
 
-    /// Reads an object from etcd; `None` if there is none.
-    async fn read<T>(
-        &self,
-        path: &str,
-        parse: impl FnOnce(&ApiAnswer) -> serde_json::Result<T>,
-    ) -> Result<Option<T>, ApiError> {
-        let answer = self.api.get_dated(path).await?;
-        let unreadable = |error: serde_json::Error| ApiError {
-            what: path.to_owned(),
-            why: format!("unreadable answer: {error}"),
-            code: None,
-        };
-        answer.map(|answer| parse(&answer)).transpose().map_err(unreadable)
-    }
-
     /// Reads a Node, after the review has arrived.
     async fn node(&self, name: &str, arrival: Instant) -> NodeRead {
         let path = format!("/api/v1/nodes/{name}");
@@ -156,7 +142,7 @@ impl Gate {
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
             reduced_objects::node(&answer.text, &self.args.drain_on, now).map(Arc::new)
         };
-        self.nodes.get(name, arrival, self.read(&path, parse)).await
+        self.nodes.get(name, arrival, self.api.get(&path, parse)).await
     }
 
     /// Looks after the Nodes that drain: a drain also ends while no eviction comes. Runs until the future is
@@ -181,9 +167,9 @@ impl Gate {
     async fn namespace(&self, name: &str, arrival: Instant) -> Option<EvictWhen> {
         let path = format!("/api/v1/namespaces/{name}");
         let read = async {
-            let read = self.read(&path, |answer| reduced_objects::namespace(&answer.text)).await;
-            let unread = |error| tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
-            read.map_err(unread).ok().flatten().flatten()
+            let read = self.api.get(&path, |answer| reduced_objects::namespace(&answer.text)).await;
+            let unread = |error: &ApiError| tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
+            read.inspect_err(unread).ok().flatten().flatten()
         };
         self.namespaces.get(name, arrival, read).await
     }

@@ -186,9 +186,8 @@ fn is_written(written: Result<Answer, ApiError>) -> Result<bool, String> {
 
 /// Returns an object; `None` if it does not exist.
 async fn object(api: &KubeApi, path: &str) -> Result<Option<Value>, String> {
-    let json = api.get(path).await.map_err(|error| error.to_string())?;
-    let object = json.map(|json| serde_json::from_str(&json)).transpose();
-    object.map_err(|error| format!("{path}: unreadable answer: {error}"))
+    let object = api.get(path, |answer| serde_json::from_str(&answer.text)).await;
+    object.map_err(|error| error.to_string())
 }
 
 fn decoded(base64: Option<&Value>) -> String {

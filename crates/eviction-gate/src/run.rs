@@ -47,10 +47,8 @@ async fn run(args: Arc<Args>) -> io::Result<()> {
         "started"
     );
     let (metrics, registry) = GateMetrics::new();
-    let metrics = Arc::new(metrics);
     let keeper = Keeper::new(args.clone());
-    let gate = Gate::new(args, metrics.clone());
-    let webhook = Arc::new(Webhook::new(gate, keeper, metrics));
+    let webhook = Arc::new(Webhook::new(Gate::new(args, metrics), keeper));
     let options = ServeOptions {
         limits: webhook::limits(),
         known: webhook.api_servers.clone(),

@@ -51,7 +51,7 @@ impl SelfChecks {
 
 /// Runs until the future is dropped.
 pub(crate) async fn run(webhook: Arc<Webhook>) {
-    let (keeper, metrics, api) = (&webhook.keeper, &webhook.metrics, &webhook.gate.api);
+    let (keeper, metrics, api) = (&webhook.keeper, &webhook.gate.metrics, &webhook.gate.api);
     let interval = time("self_check", 60_000);
     let mut fault = Episode::default();
     let mut checks = SelfChecks { interval, since: Instant::now(), passes: None };

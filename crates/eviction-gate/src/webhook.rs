@@ -3,7 +3,6 @@
 use crate::admission_review::{answer_json, parse};
 use crate::case::{Decision, SELF_CHECK, TOO_MANY};
 use crate::gate::{Gate, SELF_CHECK_POD};
-use crate::gate_metrics::GateMetrics;
 use crate::keeper::Keeper;
 use crate::review_limit::ReviewLimit;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -65,7 +64,6 @@ pub(crate) fn limits() -> Limits {
 pub(crate) struct Webhook {
     pub(crate) gate: Gate,
     pub(crate) keeper: Keeper,
-    pub(crate) metrics: Arc<GateMetrics>,
     /// The addresses of clients with a verified certificate, and of those that a self-check came through. They have
     /// connections that no stranger can take.
     pub(crate) api_servers: KnownClients,
@@ -114,11 +112,10 @@ impl Handler for Webhook {
 }
 
 impl Webhook {
-    pub(crate) fn new(gate: Gate, keeper: Keeper, metrics: Arc<GateMetrics>) -> Self {
+    pub(crate) fn new(gate: Gate, keeper: Keeper) -> Self {
         Self {
             gate,
             keeper,
-            metrics,
             api_servers: KnownClients::default(),
             self_check: format!("{SELF_CHECK_POD}{:016x}", RandomState::new().hash_one(())),
             limit: ReviewLimit::default(),
@@ -166,7 +163,7 @@ impl Webhook {
         match decision.why {
             SELF_CHECK if review.name == self.self_check => self.api_servers.add(from, API_SERVERS),
             SELF_CHECK => {}
-            why => self.metrics.reviewed(decision.answer, why),
+            why => self.gate.metrics.reviewed(decision.answer, why),
         }
         if decision.why == TOO_MANY {
             self.log_rejected(from, &decision.message);

@@ -78,15 +78,15 @@ impl KubeApi {
         Self { timeout, connector, in_use: Arc::default() }
     }
 
-    /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
-    pub async fn get(&self, path: &str) -> Result<Option<String>, ApiError> {
-        Ok(self.get_dated(path).await?.map(|answer| answer.text))
-    }
-
-    /// Returns the same with the time of the answer.
-    pub async fn get_dated(&self, path: &str) -> Result<Option<Answer>, ApiError> {
+    /// Parses an object from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
+    pub async fn get<T>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&Answer) -> serde_json::Result<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let unreadable = |error| ApiError::new(path, format_args!("unreadable answer: {error}"));
         match self.send(Method::GET, path, None).await {
-            Ok(answer) => Ok(Some(answer)),
+            Ok(answer) => parse(&answer).map(Some).map_err(unreadable),
             Err(ApiError { code: Some(404), .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -265,7 +265,7 @@ mod tests {
             opened.clone().await.unwrap();
             *api.in_use() = Some(opened);
             for _ in 0..2 {
-                api.get("/api/v1/nodes/a").await.unwrap();
+                api.get("/api/v1/nodes/a", |_| Ok(())).await.unwrap();
             }
             assert_eq!(built.load(Ordering::Relaxed), clients, "{seconds} s are left");
         }

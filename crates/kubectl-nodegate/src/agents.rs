@@ -2,7 +2,6 @@
 
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
-use crate::error::Error;
 use nodegate_agent_api::{STATUS_PATH, Status, WaitReply};
 use nodegate_agent_client::{AgentJson, AgentReply, AskError, HELD, WrongAgent, get, parse};
 use std::net::SocketAddr;
@@ -15,11 +14,6 @@ const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
 /// while; macOS allows 256.
 pub(crate) const AT_ONCE: usize = 100;
 
-pub(crate) struct Agents {
-    pub(crate) cluster: Cluster,
-    pub(crate) args: ClusterArgs,
-}
-
 /// An answer of the agent of the Node that was meant.
 pub(crate) struct AgentAnswer<T = Status> {
     pub(crate) said: T,
@@ -30,12 +24,7 @@ pub(crate) struct AgentAnswer<T = Status> {
     pub(crate) is_direct: bool,
 }
 
-impl Agents {
-    /// Finds the cluster. Sends no request yet.
-    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        Ok(Self { cluster: Cluster::connect(args).await?, args: args.clone() })
-    }
-
+impl Cluster {
     pub(crate) async fn ask(&self, node: &FleetNode) -> Result<AgentAnswer, String> {
         self.answer(node, STATUS_PATH, Duration::ZERO).await
     }
@@ -90,11 +79,11 @@ impl Agents {
     /// its Node.
     async fn proxied<T: AgentJson>(&self, node: &FleetNode, path: &str) -> Result<AgentAnswer<T>, String> {
         let namespace = &self.args.namespace;
-        let pods = self.cluster.pods(namespace, AGENT_LABEL, Some(&node.name)).await;
+        let pods = self.pods(namespace, AGENT_LABEL, Some(&node.name)).await;
         let pods = pods.map_err(|error| error.why)?;
         let none = || format!("no pod of an agent on this node in the namespace {namespace} (-n)");
         let pod = pods.into_iter().next().ok_or_else(none)?;
-        let reply = self.cluster.ask_pod(namespace, &pod, self.args.port, path).await?;
+        let reply = self.ask_pod(namespace, &pod, self.args.port, path).await?;
         let at = format!("the pod {pod}");
         let said: T = parse(&reply).map_err(|error| format!("{error} ({at})"))?;
         match node.identity().confirm(&said) {

@@ -1,6 +1,5 @@
 //! The eviction gate as its replicas and the API server show it, for the fleet and `check`.
 
-use crate::agents::Agents;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -30,8 +29,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Returns the gate; `None` if the cluster has none.
-    pub(crate) async fn look(agents: &Agents) -> Result<Option<Self>, Error> {
-        let cluster = &agents.cluster;
+    pub(crate) async fn look(cluster: &Cluster) -> Result<Option<Self>, Error> {
         let webhook = |configuration: ValidatingWebhookConfiguration| {
             configuration.webhooks.into_iter().flatten().find(|webhook| webhook.name == WEBHOOK)
         };
@@ -39,7 +37,7 @@ impl Gate {
         let Some(webhook) = webhooks.into_iter().flatten().next() else { return Ok(None) };
         let config = webhook.client_config;
         let namespace =
-            config.service.map_or_else(|| agents.args.namespace.clone(), |service| service.namespace);
+            config.service.map_or_else(|| cluster.args.namespace.clone(), |service| service.namespace);
         let has_certificate = config.ca_bundle.is_some_and(|bundle| !bundle.0.is_empty());
         let mut gate = Self { has_certificate, ..Self::default() };
         match cluster.pods(&namespace, GATE_LABEL, None).await {
@@ -50,8 +48,8 @@ impl Gate {
     }
 
     /// Returns the gate, if it is known within the time that an agent may take.
-    pub(crate) async fn glance(agents: &Agents) -> Option<Self> {
-        tokio::time::timeout(agents.args.agent_timeout, Self::look(agents)).await.ok()?.ok()?
+    pub(crate) async fn glance(cluster: &Cluster) -> Option<Self> {
+        tokio::time::timeout(cluster.args.agent_timeout, Self::look(cluster)).await.ok()?.ok()?
     }
 
     /// Reads the metrics of the replicas. Each counts the evictions that came to it.

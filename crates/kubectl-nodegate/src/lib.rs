@@ -17,10 +17,10 @@ mod gate;
 mod platform;
 mod wait_for_nodes;
 
-use agents::Agents;
 pub use args::Args;
 
 use args::Command;
+use cluster::Cluster;
 use error::Error;
 use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN};
 use std::io;
@@ -73,14 +73,16 @@ fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
 async fn done(args: Args) -> Result<u8, Error> {
     let Args { command, fleet, cluster } = args;
     match command {
-        None => fleet::run(&Agents::connect(&cluster).await?, &fleet).await,
-        Some(Command::Wait(args)) => wait_for_nodes::run(&Agents::connect(&args.cluster).await?, &args).await,
-        Some(Command::Check(args)) => {
-            Box::pin(check::run(&Agents::connect(&args.cluster).await?, &args)).await
+        None => fleet::run(&Cluster::connect(&cluster).await?, &fleet).await,
+        Some(Command::Wait(args)) => {
+            wait_for_nodes::run(&Cluster::connect(&args.cluster).await?, &args).await
         }
-        Some(Command::Drain(args)) => drain::run(&Agents::connect(&args.cluster).await?, &args).await,
+        Some(Command::Check(args)) => {
+            Box::pin(check::run(&Cluster::connect(&args.cluster).await?, &args)).await
+        }
+        Some(Command::Drain(args)) => drain::run(&Cluster::connect(&args.cluster).await?, &args).await,
         Some(Command::Uncordon(args)) => {
-            wait_for_nodes::uncordon(&Agents::connect(&args.cluster).await?, &args).await
+            wait_for_nodes::uncordon(&Cluster::connect(&args.cluster).await?, &args).await
         }
     }
 }

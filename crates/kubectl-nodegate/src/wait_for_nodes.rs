@@ -1,8 +1,8 @@
 //! `kubectl nodegate wait` and `uncordon`: wait for several nodes at once, for each as `nodegate wait` does for one.
 
-use crate::agents::{AT_ONCE, Agents};
+use crate::agents::AT_ONCE;
 use crate::args::{UncordonArgs, WaitArgs};
-use crate::cluster::FleetNode;
+use crate::cluster::{Cluster, FleetNode};
 use crate::error::Error;
 use futures::stream::{self, StreamExt};
 use nodegate_agent_api::Goal;
@@ -20,20 +20,20 @@ pub(crate) struct Steps<'a> {
     began: Instant,
 }
 
-pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
-    let nodes = agents.cluster.nodes(&args.nodes, None).await?;
-    Ok(wait_for_all(agents, args.wait.goal, args.wait.timeout, &nodes).await)
+pub(crate) async fn run(cluster: &Cluster, args: &WaitArgs) -> Result<u8, Error> {
+    let nodes = cluster.nodes(&args.nodes, None).await?;
+    Ok(wait_for_all(cluster, args.wait.goal, args.wait.timeout, &nodes).await)
 }
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
-pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
+pub(crate) async fn uncordon(cluster: &Cluster, args: &UncordonArgs) -> Result<u8, Error> {
     let (mut nodes, mut failed) = (Vec::new(), None);
-    Console::line(&format!("cluster: {}", agents.cluster.name));
-    for node in agents.cluster.nodes(&args.nodes, None).await? {
+    Console::line(&format!("cluster: {}", cluster.name));
+    for node in cluster.nodes(&args.nodes, None).await? {
         let steps = Steps::begin(&node.name);
         if !node.unschedulable {
             steps.line("was not cordoned");
-        } else if let Err(error) = agents.cluster.set_unschedulable(&node.name, false).await {
+        } else if let Err(error) = cluster.set_unschedulable(&node.name, false).await {
             steps.line(&error.why);
             failed.get_or_insert(error);
             continue;
@@ -43,7 +43,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
         nodes.push(node);
     }
     until_seen().await;
-    let worst = wait_for_all(agents, Goal::Ready, args.timeout, &nodes).await;
+    let worst = wait_for_all(cluster, Goal::Ready, args.timeout, &nodes).await;
     failed.map_or(Ok(worst), Err)
 }
 
@@ -53,9 +53,9 @@ pub(crate) async fn until_seen() {
 }
 
 /// Waits for all nodes at once; returns the exit code of the worst end.
-async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: &[FleetNode]) -> u8 {
+async fn wait_for_all(cluster: &Cluster, goal: Goal, timeout: WaitTimeout, nodes: &[FleetNode]) -> u8 {
     let waits = nodes.iter().map(|node| async move {
-        wait_for_one(agents, goal, timeout, node, &Steps::begin(&node.name)).await
+        wait_for_one(cluster, goal, timeout, node, &Steps::begin(&node.name)).await
     });
     let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
     ends.into_iter().max().map_or(0, WaitEnd::exit_code)
@@ -63,7 +63,7 @@ async fn wait_for_all(agents: &Agents, goal: Goal, timeout: WaitTimeout, nodes: 
 
 /// Waits for a node.
 pub(crate) async fn wait_for_one(
-    agents: &Agents,
+    cluster: &Cluster,
     goal: Goal,
     timeout: WaitTimeout,
     node: &FleetNode,
@@ -72,7 +72,7 @@ pub(crate) async fn wait_for_one(
     let (began, mut waiting) = (Instant::now(), Waiting::new(goal, timeout));
     let path = waiting.path(None);
     loop {
-        let reply = agents.ask_wait(node, &path).await;
+        let reply = cluster.ask_wait(node, &path).await;
         let progress = waiting.step(reply.as_ref().map_err(String::as_str), began.elapsed());
         progress.lines.iter().for_each(|line| steps.line(line));
         if let Some(ended) = progress.ended {

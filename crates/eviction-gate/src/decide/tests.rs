@@ -1,6 +1,10 @@
 //! The rules, row by row, and properties of all decisions about all replies at all times.
 
 use super::*;
+use crate::args::Args;
+use crate::case::EVICT_WHEN_WORDS;
+use clap::Parser as _;
+use nodegate_agent_api::Status;
 use nodegate_agent_client::NodeIdentity;
 use nodegate_readiness::Kept;
 use nodegate_readiness::probers::AckSettings;
@@ -11,26 +15,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn summary() -> DrainSummary {
     DrainSummary {
-        kept: None,
-        was_kept: false,
-        node: Some("n1".to_owned()),
-        uid: Some("u1".to_owned()),
-        start_id: "s".to_owned(),
         verdict: Some(Verdict::Draining),
         since_ms: 1000,
-        stale: false,
         acknowledged: Some(false),
-        acknowledged_ready: Some(false),
         released: Some(false),
         acknowledged_probers: 1,
         probers: 2,
-        needs_ms: None,
         waiting_for: vec!["10.0.0.6 (lb2) /health".to_owned()],
-        not_known: None,
-        not_known_code: None,
-        balancers: false,
-        host: None,
-        settings: AckSettings::default(),
+        ..DrainSummary::of(&Status::default(), None)
     }
 }
 
@@ -55,12 +47,7 @@ fn none(why: Why) -> AgentReply {
 }
 
 fn limits() -> Limits {
-    Limits {
-        evict_when: EvictWhen::Acknowledged,
-        only_annotated: false,
-        max_hold: Duration::from_mins(1),
-        unknown_hold: Duration::from_secs(30),
-    }
+    Args::parse_from(["gate"]).limits
 }
 
 /// A node waits its turn for as long as it takes; its own hold begins then, whatever the date of its cordon.
@@ -222,18 +209,13 @@ fn any_reply() -> impl Strategy<Value = AgentReply> {
 }
 
 fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
-    prop::option::of(prop::sample::select(vec![EvictWhen::Acknowledged, EvictWhen::Released, EvictWhen::Now]))
+    prop::option::of(prop::sample::select(EVICT_WHEN_WORDS.map(|(_, when)| when).to_vec()))
 }
 
 prop_compose! {
-    fn any_limits()(only_annotated in any::<bool>(), max in 1..300_u64, unknown in 0..300_u64,
-        when in any::<bool>()) -> Limits {
-        Limits {
-            evict_when: if when { EvictWhen::Acknowledged } else { EvictWhen::Released },
-            only_annotated,
-            max_hold: Duration::from_secs(max),
-            unknown_hold: Duration::from_secs(unknown),
-        }
+    fn any_limits()(only_annotated: bool, max in 1..300_u64, unknown in 0..300_u64, when in 0..2_usize) -> Limits {
+        let [max_hold, unknown_hold] = [max, unknown].map(Duration::from_secs);
+        Limits { evict_when: EVICT_WHEN_WORDS[when].1, only_annotated, max_hold, unknown_hold }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::lab::{Evicted, Lab, evict};
 use nodegate_testbed::until;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ const NODES: usize = 80;
 
 /// Evicts all of these at once.
 fn all(lab: &Lab, names: &[String]) -> Vec<Evicted> {
-    let api = lab.sim().address();
+    let api = lab.sim.address();
     let each: Vec<_> = names
         .iter()
         .map(|name| {
@@ -33,11 +32,9 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let mut names = Vec::new();
     for number in 0..NODES {
         let node = format!("busy{number}");
-        lab.sim().add_node(&node);
-        lab.sim().edit_node(&node, "kubelet", |node| {
-            node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
-        });
-        lab.sim().cordon(&node);
+        lab.sim.add_node(&node);
+        lab.sim.set_addresses(&node, &["127.0.0.1"]);
+        lab.sim.cordon(&node);
         lab.pod_on(&node, &format!("p{number}"));
         names.push(format!("p{number}"));
     }

@@ -20,20 +20,18 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
         // What cert-manager's CA injector does.
         let mut configuration = crate::lab::configuration();
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.certificate));
-        lab.sim().apply(configuration).unwrap();
+        lab.sim.apply(configuration).unwrap();
     };
     let now = SystemTime::now();
     write(Duration::from_hours(1), now);
     let flags =
         [format!("--tls-cert-file={}", certificate.display()), format!("--tls-key-file={}", key.display())];
     let gate = lab.gate_in("self_check=1000", &flags.each_ref().map(String::as_str));
-    lab.sim().cordon(NODE);
-    for name in ["p", "q"] {
-        lab.pod(name);
-    }
+    lab.sim.cordon(NODE);
+    lab.pod("q");
     assert_eq!(lab.evict("p").code, 429);
     assert!(
-        lab.sim().get("secrets", NAMESPACE, NAME).unwrap().get("data").is_none(),
+        lab.sim.get("secrets", NAMESPACE, NAME).unwrap().get("data").is_none(),
         "the Secret is not its own"
     );
     write(Duration::from_hours(1), now - Duration::from_hours(2));
@@ -51,14 +49,14 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
 #[test]
 fn a_missing_secret_is_named() {
     let lab = Lab::new();
-    lab.sim().delete("secrets", NAMESPACE, NAME);
+    lab.sim.delete("secrets", NAMESPACE, NAME);
     let gate = lab.start_gate("", &[]);
     gate.wait_for("there is no Secret nodegate-eviction-gate in the namespace nodegate (--name)");
     assert_eq!((gate.page("/readyz").status, gate.page("/livez").status), (503, 200));
     assert!(gate.page("/readyz").body.contains("no certificate yet"));
     let secret =
         json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": NAME, "namespace": NAMESPACE}});
-    lab.sim().apply(secret).unwrap();
+    lab.sim.apply(secret).unwrap();
     gate.wait_for("self-check passed");
     assert_eq!(gate.page("/readyz").status, 200);
 }

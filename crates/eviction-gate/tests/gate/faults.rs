@@ -8,8 +8,7 @@ use nodegate_testbed::{NODE, until, until_or};
 fn either_of_two_replicas_answers() {
     let lab = Lab::new();
     let gates = [lab.gate_in("self_check=1000", &[]), lab.gate_in("self_check=1000", &[])];
-    lab.sim().cordon(NODE);
-    lab.pod("p");
+    lab.sim.cordon(NODE);
     until("both to have held", || {
         assert_eq!(lab.evict("p").code, 429);
         gates.iter().all(|gate| gate.reviews_of("denied", "waiting") >= 1).then_some(())
@@ -33,39 +32,39 @@ fn either_of_two_replicas_answers() {
 fn errors_of_the_api_server_let_evictions_go_on() {
     let lab = Lab::new();
     let gate = lab.gate_in("review=20000", &["--max-hold=1h"]);
-    lab.sim().cordon(NODE);
+    lab.sim.cordon(NODE);
     let gets = |plural: &'static str| FaultScope::all().resources(&[plural]).verbs(&["get"]);
     for (number, effect) in [Effect::Forbidden, Effect::Hang, Effect::Status { code: 500, retry_after: 0 }]
         .into_iter()
         .enumerate()
     {
-        let fault = lab.sim().faults().add(effect.on(gets("nodes")));
+        let fault = lab.sim.faults().add(effect.on(gets("nodes")));
         let name = format!("p{number}");
         lab.pod(&name);
         let evicted = lab.evict(&name);
         assert_eq!(evicted.code, 201, "{evicted:?}");
         assert!(evicted.warning.unwrap().contains("evicting anyway"));
-        lab.sim().faults().remove(fault);
+        lab.sim.faults().remove(fault);
         gate.wait_for_reviews("allowed", "error", number as u64 + 1);
     }
     gate.wait_for("review failed; evicting without a hold");
     // A namespace that can't be read has no annotation.
-    let fault = lab.sim().faults().add(Effect::Forbidden.on(gets("namespaces")));
+    let fault = lab.sim.faults().add(Effect::Forbidden.on(gets("namespaces")));
     lab.pod("q");
     assert_eq!(lab.evict("q").code, 429);
-    lab.sim().faults().remove(fault);
+    lab.sim.faults().remove(fault);
     // Connections that the API server has reset are replaced within a review.
-    lab.sim().reset_connections();
+    lab.sim.reset_connections();
     assert_eq!(lab.evict("q").code, 429);
-    lab.cluster.wait(lab.sim().kill());
-    lab.cluster.wait(lab.sim().restart(false)).unwrap();
+    lab.cluster.kill_api();
+    lab.cluster.restart_api();
     assert_eq!(lab.evict("q").code, 429);
     // So are credentials that are no longer accepted.
-    lab.sim().rotate_token("gate-token", "another");
+    lab.sim.rotate_token("gate-token", "another");
     lab.pod("r");
     assert_eq!(lab.evict("r").code, 201);
     gate.wait_for("Unauthorized");
-    std::fs::write(lab.file("gate.kubeconfig"), lab.sim().kubeconfig_for("another")).unwrap();
+    std::fs::write(lab.file("gate.kubeconfig"), lab.sim.kubeconfig_for("another")).unwrap();
     assert_eq!(lab.evict("q").code, 429);
 }
 
@@ -81,11 +80,11 @@ fn the_gate_reports_that_evictions_bypass_it() {
             || format!("not {value}:\n{}", gate.log()),
         );
     };
-    lab.sim().delete("validatingwebhookconfigurations", "", NAME);
+    lab.sim.delete("validatingwebhookconfigurations", "", NAME);
     passes(0);
     gate.wait_for("self-check failed; evictions are not held");
     gate.wait_for("there is no ValidatingWebhookConfiguration");
-    lab.sim().apply(configuration()).unwrap();
+    lab.sim.apply(configuration()).unwrap();
     passes(1);
     // A network policy, a firewall, or a wrong Service.
     lab.withdraw(&gate);
@@ -93,18 +92,18 @@ fn the_gate_reports_that_evictions_bypass_it() {
     lab.publish(&gate);
     passes(1);
     // `kubectl apply` of the manifests, which have no caBundle: the gate writes it again.
-    lab.sim().apply(configuration()).unwrap();
+    lab.sim.apply(configuration()).unwrap();
     until("the caBundle", || {
-        let configuration = lab.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
+        let configuration = lab.sim.get("validatingwebhookconfigurations", "", NAME).unwrap();
         configuration["webhooks"][0]["clientConfig"]["caBundle"].is_string().then_some(())
     });
     passes(1);
     // No right to evict: nothing is known, and after three intervals that is an alarm.
     let rules = gate_rules().into_iter().filter(|rule| rule.resources != ["pods/eviction"]).collect();
-    lab.sim().service_account("gate-token", NAMESPACE, NAME, rules);
+    lab.sim.service_account("gate-token", NAMESPACE, NAME, rules);
     gate.wait_for("can't check whether evictions come to the gate");
     passes(0);
     // A Pod of that name in another namespace is nothing special.
     let name = "nodegate-eviction-gate-self-check-1";
-    assert_eq!(evict(lab.sim().address(), "default", name, "?dryRun=All").code, 404);
+    assert_eq!(evict(lab.sim.address(), "default", name, "?dryRun=All").code, 404);
 }

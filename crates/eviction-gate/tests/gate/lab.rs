@@ -1,10 +1,10 @@
 //! A simulated cluster with the gate as its webhook, and an agent with canned replies.
 
-use nodegate_kube_sim::{Builder, Rule, Sim};
+use nodegate_kube_sim::{Rule, Sim};
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::{NODE, Scenario, until, until_or};
+use nodegate_testbed::{NODE, Scenario, pods, until_or};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,21 +48,19 @@ pub(crate) fn draining(uid: &str) -> Value {
         "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}})
 }
 
+/// A cluster whose node has the pod `p`.
 pub(crate) struct Lab {
     pub(crate) cluster: Scenario,
+    pub(crate) sim: Sim,
     pub(crate) agent: Stub,
     pub(crate) uid: String,
 }
 
 impl Lab {
     pub(crate) fn new() -> Self {
-        Self::with(|builder| builder)
-    }
-
-    pub(crate) fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
         // Plain HTTP: the tests' own client speaks it.
-        let cluster = Scenario::with(|builder| set(builder.tls(false)));
-        let sim = &cluster.sim;
+        let cluster = Scenario::with(|builder| builder.tls(false).kubelets(true));
+        let sim = cluster.sim.clone();
         sim.service_account(TOKEN, NAMESPACE, NAME, gate_rules());
         std::fs::write(cluster.dir.path().join("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();
         let secret =
@@ -71,16 +69,11 @@ impl Lab {
         for object in [namespace, secret, configuration()] {
             sim.apply(object).unwrap();
         }
-        sim.edit_node(NODE, "kubelet", |node| {
-            node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
-        });
-        let uid = sim.get("nodes", "", NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+        sim.set_addresses(NODE, &["127.0.0.1"]);
+        let uid = sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
         let agent = Stub::start(answer("200 OK", &draining(&uid).to_string()));
-        Self { cluster, agent, uid }
-    }
-
-    pub(crate) fn sim(&self) -> &Sim {
-        &self.cluster.sim
+        pods::create(&sim, NODE, "p", "app");
+        Self { cluster, sim, agent, uid }
     }
 
     /// Changes the agent's reply.
@@ -127,7 +120,7 @@ impl Lab {
     }
 
     pub(crate) fn publish(&self, gate: &Gate) {
-        self.sim()
+        self.sim
             .apply(
                 json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
                 "metadata": {"name": format!("gate-{}", gate.reviews.port()), "namespace": NAMESPACE,
@@ -140,15 +133,12 @@ impl Lab {
 
     /// Takes a gate away from the endpoints of its Service.
     pub(crate) fn withdraw(&self, gate: &Gate) {
-        assert!(self.sim().delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
+        assert!(self.sim.delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
     }
 
     /// Adds a pod that runs on a node.
     pub(crate) fn pod_on(&self, node: &str, name: &str) {
-        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        self.sim().apply(pod).unwrap();
+        pods::create(&self.sim, node, name, "app");
     }
 
     pub(crate) fn pod(&self, name: &str) {
@@ -156,32 +146,16 @@ impl Lab {
     }
 
     pub(crate) fn evict(&self, name: &str) -> Evicted {
-        evict(self.sim().address(), "default", name, "")
+        evict(self.sim.address(), "default", name, "")
     }
 
     pub(crate) fn evict_dry(&self, name: &str) -> Evicted {
-        evict(self.sim().address(), "default", name, "?dryRun=All")
-    }
-
-    /// Evicts until it is allowed; gives the refusals before that.
-    pub(crate) fn evict_until_allowed(&self, name: &str) -> (Vec<Evicted>, Evicted) {
-        let mut refused = Vec::new();
-        let allowed = until("the eviction to be allowed", || {
-            let evicted = self.evict(name);
-            if evicted.code == 201 {
-                return Some(evicted);
-            }
-            assert_eq!(evicted.code, 429, "{evicted:?}");
-            refused.push(evicted);
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            None
-        });
-        (refused, allowed)
+        evict(self.sim.address(), "default", name, "?dryRun=All")
     }
 
     /// Returns the messages of the Events of this type on the node.
     pub(crate) fn events(&self, kind: &str) -> Vec<String> {
-        let events = self.sim().list("events");
+        let events = self.sim.list("events");
         let is_meant = |event: &&Value| event["involvedObject"]["name"] == NODE && event["type"] == kind;
         let of_node = events.iter().filter(is_meant);
         of_node.map(|event| format!("{}: {}", event["reason"], event["message"])).collect()

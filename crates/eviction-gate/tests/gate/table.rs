@@ -22,8 +22,7 @@ fn denied(evicted: &Evicted, says: &str) {
 fn an_eviction_waits_for_the_acknowledgement() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
-    lab.sim().cordon(NODE);
-    lab.pod("p");
+    lab.sim.cordon(NODE);
     let first = lab.evict("p");
     denied(&first, "1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health");
     assert_eq!(first.retry_after.as_deref(), Some("1"));
@@ -32,7 +31,7 @@ fn an_eviction_waits_for_the_acknowledgement() {
         until("the metric", || (gate.metric("nodegate_gate_held_pods") == count).then_some(()));
     };
     held_pods(1);
-    assert!(lab.sim().get("pods", "default", "p").is_some());
+    assert!(lab.sim.get("pods", "default", "p").is_some());
     let held = until("the Event", || lab.events("Normal").pop());
     assert!(held.starts_with("\"EvictionHeld\": \"node") && held.contains("waiting for 10.0.0.6"), "{held}");
     lab.agent_says(|said| said["acknowledged"] = json!(true));
@@ -42,13 +41,13 @@ fn an_eviction_waits_for_the_acknowledgement() {
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 1);
     held_pods(0);
     // Back in the pool: the next drain must be acknowledged again.
-    lab.sim().uncordon(NODE);
+    lab.sim.uncordon(NODE);
     lab.pod("q");
     allowed(&lab.evict("q"));
     gate.wait_for_reviews("allowed", "not_draining", 1);
     // Out by its label alone, it is out by design.
     lab.pod("r");
-    assert!(lab.sim().edit_node(NODE, "test", |node| {
+    assert!(lab.sim.edit_node(NODE, "test", |node| {
         node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] = json!("");
     }));
     allowed(&lab.evict("r"));
@@ -61,10 +60,9 @@ fn an_eviction_waits_for_the_acknowledgement() {
 fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
-    lab.sim().cordon(NODE);
-    for name in ["p", "q", "r"] {
-        lab.pod(name);
-    }
+    lab.sim.cordon(NODE);
+    lab.pod("q");
+    lab.pod("r");
     denied(&lab.evict_dry("p"), "1 of 2");
     // Older than --max-hold, by the agent's own date.
     lab.agent_says(|said| said["since_ms"] = json!(61_000));
@@ -72,7 +70,7 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     assert!(warning.contains("the drain is older than 60s"), "{warning}");
     lab.agent_says(|said| said["acknowledged"] = json!(true));
     allowed(&lab.evict_dry("p"));
-    assert!(lab.sim().get("pods", "default", "p").is_some());
+    assert!(lab.sim.get("pods", "default", "p").is_some());
     gate.wait_for_reviews("allowed", "acknowledged", 1);
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 0);
     assert_eq!(lab.events("Warning"), [""; 0]);
@@ -91,8 +89,7 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
 fn an_agent_that_cant_be_used_holds() {
     let lab = Lab::new();
     let gate = lab.gate_in("agent=1000", &[]);
-    lab.sim().cordon(NODE);
-    lab.pod("p");
+    lab.sim.cordon(NODE);
     lab.agent_hangs();
     denied(&lab.evict("p"), "the node's agent does not answer");
     lab.agent.now(answer("404 Not Found", ""));
@@ -108,12 +105,11 @@ fn an_agent_that_cant_be_used_holds() {
 /// The canned replies of these tests have the keys of a real agent's.
 #[test]
 fn a_real_agent_replies_like_the_canned_ones() {
-    let lab = Lab::with(|builder| builder.kubelets(true));
+    let lab = Lab::new();
     let agent = lab.cluster.ready_agent(&["--ack-probers=1"]);
     let port = format!("--agent-port={}", agent.address().port());
     let gate = lab.gate(&[&port, "--unknown-hold=3s"]);
-    lab.pod("p");
-    lab.sim().cordon(NODE);
+    lab.sim.cordon(NODE);
     agent.wait_for("the cordon", |reply| reply.status == 503);
     denied(&lab.evict("p"), "the agent has listened for");
     let real = agent.get("/drain.json").json();
@@ -121,6 +117,6 @@ fn a_real_agent_replies_like_the_canned_ones() {
         assert!(real.get(key).is_some() || key == "waiting_for", "no {key} in {real}");
     }
     assert_eq!(real["uid"], lab.uid.as_str());
-    lab.evict_until_allowed("p");
+    until("the end of the hold", || (lab.evict("p").code != 429).then_some(()));
     gate.wait_for_reviews("allowed", "not_known", 1);
 }

@@ -1,6 +1,6 @@
 //! Gathers what the agents and the API server say of a setup.
 
-use crate::agents::Agents;
+use crate::cluster::Cluster;
 use crate::fleet::Row;
 use crate::gate::Gate;
 use k8s_openapi::api::core::v1::Service;
@@ -24,13 +24,13 @@ pub(super) struct LocalService {
 }
 
 /// Returns the Services with the policy Local that clients outside of the cluster can reach.
-pub(super) async fn services(agents: &Agents) -> Result<Vec<LocalService>, String> {
+pub(super) async fn services(cluster: &Cluster) -> Result<Vec<LocalService>, String> {
     let local = |service: Service| {
         let spec = service.spec.filter(|spec| spec.external_traffic_policy.as_deref() == Some("Local"))?;
         let (namespace, name) = (service.metadata.namespace?, service.metadata.name?);
         let health_check_port = spec.health_check_node_port.filter(|port| *port > 0);
         Some(LocalService { name: format!("{namespace}/{name}"), health_check_port })
     };
-    let services = agents.cluster.all("can't list Services", None, local).await;
+    let services = cluster.all("can't list Services", None, local).await;
     services.map(|all| all.into_iter().flatten().collect()).map_err(|error| error.why)
 }

@@ -6,8 +6,8 @@ mod judge;
 mod print;
 mod rehearse;
 
-use crate::agents::Agents;
 use crate::args::{CheckArgs, Via};
+use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::fleet::look;
 use crate::gate::Gate;
@@ -16,17 +16,17 @@ use judge::judge;
 use nodegate_agent_client::Console;
 
 /// Checks the setup, or rehearses a drain of each named node; returns the exit code.
-pub(crate) async fn run(agents: &Agents, args: &CheckArgs) -> Result<u8, Error> {
-    let nodes = agents.cluster.nodes(&args.nodes, None).await?;
+pub(crate) async fn run(cluster: &Cluster, args: &CheckArgs) -> Result<u8, Error> {
+    let nodes = cluster.nodes(&args.nodes, None).await?;
     if args.rehearse {
-        return rehearse::run(agents, args, &nodes).await;
+        return rehearse::run(cluster, args, &nodes).await;
     }
     let setup = Setup {
-        nodes: look(agents, &nodes).await,
-        is_direct_first: agents.args.via == Via::Auto,
+        nodes: look(cluster, &nodes).await,
+        is_direct_first: cluster.args.via == Via::Auto,
         is_whole: args.nodes.is_empty(),
-        services: services(agents).await,
-        gate: Gate::look(agents).await.map_err(|error| error.why),
+        services: services(cluster).await,
+        gate: Gate::look(cluster).await.map_err(|error| error.why),
     };
     let findings = judge(&setup);
     // Ignores a closed stdout; the exit code still has the result.

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams};
 use kube::client::Body;
 use kube::{Client, Resource, ResourceExt};
+use nodegate_agent_client::hints::CONTROL_PLANE_LABEL;
 use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses};
 use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
@@ -27,8 +28,6 @@ use std::time::Duration;
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page, as in kubectl.
 const PAGE: u32 = 500;
-/// The label that kubeadm and Talos put on control-plane nodes.
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FleetNode {
@@ -43,12 +42,10 @@ pub(crate) struct FleetNode {
 
 pub(crate) struct Cluster {
     client: Client,
-    timeout: Duration,
+    pub(crate) args: ClusterArgs,
     /// Context and server, for messages.
     pub(crate) name: String,
     found: Found,
-    /// The flags with which kubectl acts in the same cluster as the same user.
-    pub(crate) kubectl_flags: Vec<String>,
     /// The credential of a plugin, which ran for the client.
     pub(crate) credential: Option<Credential>,
 }
@@ -58,19 +55,12 @@ impl Cluster {
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
         let found = config::find(args)?;
-        let (server, context) = (found.config.cluster_url.to_string(), found.context.clone());
-        let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
-        let name = format!("{name}server {}", server.trim_end_matches('/'));
+        let server = found.config.cluster_url.to_string();
+        let context = found.context.as_ref().map_or_else(String::new, |name| format!("context {name}, "));
+        let name = format!("{context}server {}", server.trim_end_matches('/'));
         let client = credential::client(found.config.clone()).await;
         let (client, credential) = client.map_err(|error| found.unusable(error))?;
-        Ok(Self {
-            client,
-            credential,
-            timeout: args.request_timeout.unwrap_or(API_TIMEOUT),
-            name,
-            found,
-            kubectl_flags: kubectl_flags(args, context),
-        })
+        Ok(Self { client, credential, args: args.clone(), name, found })
     }
 
     /// Returns the Nodes with these names; without names those with the labels, or all.
@@ -190,9 +180,23 @@ impl Cluster {
         }
     }
 
+    /// Returns the flags with which kubectl acts in the same cluster as the same user. They name the context even if it is
+    /// the current one, because the current one may change while a drain waits.
+    pub(crate) fn kubectl_flags(&self) -> Vec<String> {
+        let args = &self.args;
+        let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
+        let context = self.found.context.as_ref().map(|name| format!("--context={name}"));
+        let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));
+        let timeout =
+            args.request_timeout.map(|timeout| format!("--request-timeout={}", go_duration(timeout)));
+        let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
+        [file, context, user, timeout].into_iter().flatten().chain(groups).collect()
+    }
+
     async fn in_time<T>(&self, what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-        let Ok(answer) = tokio::time::timeout(self.timeout, asked).await else {
-            let (name, within) = (&self.name, humantime::format_duration(self.timeout));
+        let timeout = self.args.request_timeout.unwrap_or(API_TIMEOUT);
+        let Ok(answer) = tokio::time::timeout(timeout, asked).await else {
+            let (name, within) = (&self.name, humantime::format_duration(timeout));
             return Err(format!("{what}: {name} did not answer within {within} (--request-timeout)").into());
         };
         answer.map_err(|error| Error::of_request(what, &self.name, &self.found, &error))
@@ -217,17 +221,6 @@ impl FleetNode {
     pub(crate) fn identity(&self) -> NodeIdentity {
         NodeIdentity { name: self.name.clone(), uid: self.uid.clone() }
     }
-}
-
-/// Returns flags for kubectl. They name the context even if it is the current one, because the current one may
-/// change while a drain waits.
-fn kubectl_flags(args: &ClusterArgs, context: Option<String>) -> Vec<String> {
-    let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
-    let context = context.map(|name| format!("--context={name}"));
-    let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));
-    let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go_duration(timeout)));
-    let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
-    [file, context, user, timeout].into_iter().flatten().chain(groups).collect()
 }
 
 /// Formats a duration as Go parses it.

@@ -18,7 +18,7 @@ impl Drain<'_> {
         let mut words = vec!["drain".to_owned(), self.node.name.clone()];
         words.extend(self.args.eviction.flags());
         words.extend(timeout.map(|timeout| format!("--timeout={timeout}")));
-        words.extend_from_slice(&self.agents.cluster.kubectl_flags);
+        words.extend(self.cluster.kubectl_flags());
         words
     }
 

@@ -4,9 +4,8 @@
 mod kubectl;
 pub(crate) mod preflight;
 
-use crate::agents::Agents;
 use crate::args::{DrainArgs, NO_DRY_RUN};
-use crate::cluster::{Credential, FleetNode};
+use crate::cluster::{Cluster, Credential, FleetNode};
 use crate::error::Error;
 use crate::fleet::{Row, look};
 use crate::platform;
@@ -39,7 +38,7 @@ const AT_ONCE: usize = 64;
 const GONE: &str = "not drained: the Node is gone";
 
 struct Drain<'a> {
-    agents: &'a Agents,
+    cluster: &'a Cluster,
     args: &'a DrainArgs,
     /// kubectl's kubeconfig with the credential of a plugin, which would ask again for another one.
     kubeconfig: Option<&'a Path>,
@@ -49,18 +48,18 @@ struct Drain<'a> {
 }
 
 /// Drains the nodes, and returns the exit code.
-pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
-    let nodes = agents.cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
-    let kubeconfig = agents.cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
+pub(crate) async fn run(cluster: &Cluster, args: &DrainArgs) -> Result<u8, Error> {
+    let nodes = cluster.nodes(&args.nodes, args.selector.as_deref()).await?;
+    let kubeconfig = cluster.credential.as_ref().map(Credential::kubeconfig).transpose();
     let kubeconfig = kubeconfig.map_err(|error| format!("can't hand the credential to kubectl: {error}"))?;
     let kubeconfig = kubeconfig.as_ref().map(|(_, file)| file.as_path());
-    Console::line(&format!("cluster: {}", agents.cluster.name));
+    Console::line(&format!("cluster: {}", cluster.name));
     // With --min-ready, nodes that leave together could all see too few others, and return.
     let may_begin_together = nodes.len() > 1 && args.dry_run == NO_DRY_RUN && args.min_ready == 0;
     let has_budget = |row: &Row| row.status().is_some_and(|status| status.max_drained.is_some());
-    let share_budget = may_begin_together && look(agents, &nodes).await.iter().all(has_budget);
+    let share_budget = may_begin_together && look(cluster, &nodes).await.iter().all(has_budget);
     let at_once = if share_budget { AT_ONCE } else { 1 };
-    let drains = nodes.iter().map(|node| drain_one(agents, args, kubeconfig, &node.name));
+    let drains = nodes.iter().map(|node| drain_one(cluster, args, kubeconfig, &node.name));
     let mut ends = stream::iter(drains).buffer_unordered(at_once);
     let (mut ended, mut worst) = (0, 0);
     while let Some(code) = ends.next().await {
@@ -75,15 +74,15 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 }
 
 /// Drains a node, and returns the exit code.
-async fn drain_one(agents: &Agents, args: &DrainArgs, kubeconfig: Option<&Path>, name: &str) -> u8 {
+async fn drain_one(cluster: &Cluster, args: &DrainArgs, kubeconfig: Option<&Path>, name: &str) -> u8 {
     let steps = &Steps::begin(name);
     // Another person may have changed it while the others were drained.
-    let stopped = match agents.cluster.node(name).await {
+    let stopped = match cluster.node(name).await {
         Err(error) => error,
         Ok(None) => Error::failed(GONE),
         Ok(Some(node)) => {
             let left = Cell::new(if node.unschedulable { CORDONED_BEFORE } else { UNTOUCHED });
-            let drain = Drain { agents, args, kubeconfig, node: &node, steps, left };
+            let drain = Drain { cluster, args, kubeconfig, node: &node, steps, left };
             match Box::pin(drain.run()).await {
                 Ok(()) => return 0,
                 Err(error) => Error { why: format!("{}\n{}", error.why, drain.how_to_go_on()), ..error },
@@ -130,7 +129,7 @@ impl Drain<'_> {
 
     async fn preflight(&self) -> Result<Status, Error> {
         let (status, warning) =
-            preflight::check(self.agents, self.args.goal, self.args.min_ready, self.node).await?;
+            preflight::check(self.cluster, self.args.goal, self.args.min_ready, self.node).await?;
         if let Some(warning) = warning {
             self.steps.line(&format!("warning: {warning}"));
         }
@@ -142,7 +141,7 @@ impl Drain<'_> {
         self.rehearse().await?;
         self.cordon().await?;
         until_seen().await;
-        match wait_for_one(self.agents, self.args.goal, self.args.timeout, self.node, self.steps).await {
+        match wait_for_one(self.cluster, self.args.goal, self.args.timeout, self.node, self.steps).await {
             WaitEnd::Reached => self.while_others_are_ready().await,
             WaitEnd::TimedOut => {
                 Err(Error::failed("not drained: not all load balancers acknowledged the drain in time"))
@@ -155,11 +154,12 @@ impl Drain<'_> {
 
     /// Checks --min-ready once more: other nodes may have left during the wait. If too few are left, the node returns.
     async fn while_others_are_ready(&self) -> Result<(), Error> {
-        let Err(stopped) = preflight::enough_others(self.agents, self.args.min_ready, self.node).await else {
+        let Err(stopped) = preflight::enough_others(self.cluster, self.args.min_ready, self.node).await
+        else {
             return Ok(());
         };
         if !self.node.unschedulable {
-            let done = self.agents.cluster.set_unschedulable(&self.node.name, false).await;
+            let done = self.cluster.set_unschedulable(&self.node.name, false).await;
             done.map_err(|error| Error::failed(format!("{}; {}", stopped.why, error.why)))?;
             self.left.set(UNCORDONED);
         }
@@ -171,7 +171,7 @@ impl Drain<'_> {
         loop {
             tokio::time::sleep(EXISTS_EVERY).await;
             // Without an answer, the Node may still exist.
-            if let Ok(node) = self.agents.cluster.node(&self.node.name).await
+            if let Ok(node) = self.cluster.node(&self.node.name).await
                 && node.is_none_or(|node| node.uid != self.node.uid)
             {
                 return;
@@ -184,7 +184,7 @@ impl Drain<'_> {
             self.steps.line("is cordoned already");
         } else {
             self.left.set(MAYBE_CORDONED);
-            let done = self.agents.cluster.set_unschedulable(&self.node.name, true).await;
+            let done = self.cluster.set_unschedulable(&self.node.name, true).await;
             done.map_err(|error| {
                 if error.rejected.is_some() {
                     self.left.set(UNTOUCHED);
@@ -203,7 +203,7 @@ impl Drain<'_> {
         if !may_be_undone {
             return state.to_owned();
         }
-        let (name, flags) = (&self.node.name, self.agents.cluster.kubectl_flags.join(" "));
+        let (name, flags) = (&self.node.name, self.cluster.kubectl_flags().join(" "));
         let on = self.in_words();
         format!("{state}; to undo: kubectl nodegate uncordon {name} {flags}; to go on without waiting: {on}")
     }

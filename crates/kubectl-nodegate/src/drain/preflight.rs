@@ -1,7 +1,6 @@
 //! Checks that a node may be taken out, before `drain` changes anything.
 
-use crate::agents::Agents;
-use crate::cluster::FleetNode;
+use crate::cluster::{Cluster, FleetNode};
 use crate::error::Error;
 use crate::fleet::{Row, look};
 use nodegate_agent_api::{DrainStatus, Goal, Status};
@@ -11,17 +10,17 @@ use nodegate_readiness::Age;
 /// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
 /// agent is identified before anything is changed. Returns its status, and a warning.
 pub(crate) async fn check(
-    agents: &Agents,
+    cluster: &Cluster,
     goal: Goal,
     min_ready: usize,
     node: &FleetNode,
 ) -> Result<(Status, Option<&'static str>), Error> {
-    let answer = agents.ask(node).await.map_err(|error| {
+    let answer = cluster.ask(node).await.map_err(|error| {
         let what = "its agent does not answer, so it is unknown which balancers have acknowledged the drain";
         Error::from(format!("{what}: {error}"))
     })?;
     can_be_known(&answer.said.drain, goal)?;
-    let others = enough_others(agents, min_ready, node).await?;
+    let others = enough_others(cluster, min_ready, node).await?;
     let is_last = !others.iter().any(Row::is_surely_ready);
     let alone = "no other node is Ready: it is the last one that gets new traffic";
     let by_label = "all nodes that are left are out by the label node.kubernetes.io/exclude-from-external-load-balancers: \
@@ -32,13 +31,13 @@ pub(crate) async fn check(
 
 /// Returns the rows of all other nodes; fails if too few of them are Ready.
 pub(super) async fn enough_others(
-    agents: &Agents,
+    cluster: &Cluster,
     min_ready: usize,
     node: &FleetNode,
 ) -> Result<Vec<Row>, Error> {
-    let nodes = agents.cluster.nodes(&[], None).await.map_err(Error::into_failure)?;
+    let nodes = cluster.nodes(&[], None).await.map_err(Error::into_failure)?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
-    let others = look(agents, &others).await;
+    let others = look(cluster, &others).await;
     let ready = others.iter().filter(|row| row.is_surely_ready()).count();
     if ready >= min_ready {
         return Ok(others);

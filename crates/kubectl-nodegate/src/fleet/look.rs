@@ -1,8 +1,8 @@
 //! One look at the agents of many nodes, for the table and for drains.
 
 use super::row::Row;
-use crate::agents::{AT_ONCE, Agents};
-use crate::cluster::FleetNode;
+use crate::agents::AT_ONCE;
+use crate::cluster::{Cluster, FleetNode};
 use crate::gate::Gate;
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
@@ -13,17 +13,17 @@ pub(super) struct Fleet {
     pub(super) gate: Option<Gate>,
 }
 
-/// Queries all agents, and sorts their answers.
-pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
-    let rows = nodes.iter().map(async |node| Row::new(node, agents.ask(node).await));
+/// Queries all agents, and sorts their answers by urgency, then by name.
+pub(crate) async fn look(cluster: &Cluster, nodes: &[FleetNode]) -> Vec<Row> {
+    let rows = nodes.iter().map(async |node| Row::new(node, cluster.ask(node).await));
     let mut rows: Vec<_> = stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
-    rows.sort_by(Row::by_need);
+    rows.sort_by_cached_key(|row| (row.urgency(), row.node.name.clone()));
     rows
 }
 
 impl Fleet {
-    pub(super) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Self {
-        let (rows, gate) = tokio::join!(look(agents, nodes), Gate::glance(agents));
+    pub(super) async fn look(cluster: &Cluster, nodes: &[FleetNode]) -> Self {
+        let (rows, gate) = tokio::join!(look(cluster, nodes), Gate::glance(cluster));
         Self { rows, gate }
     }
 

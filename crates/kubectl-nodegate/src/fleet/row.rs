@@ -8,7 +8,6 @@ use nodegate_agent_client::exit_code;
 use nodegate_agent_client::sentence::{caveat, shutdown, why};
 use nodegate_readiness::{Age, Reason, Verdict};
 use serde_json::{Value, json};
-use std::cmp::Ordering;
 
 const NOTHING: &str = "-";
 /// The reason of a cordoned node in the pool.
@@ -86,11 +85,6 @@ impl Row {
             Some(Verdict::Draining) => (3, '◐', YELLOW),
             Some(Verdict::Ready) => (6, '●', GREEN),
         }
-    }
-
-    /// Orders rows by urgency, then by name.
-    pub(super) fn by_need(one: &Self, other: &Self) -> Ordering {
-        (one.urgency(), &one.node.name).cmp(&(other.urgency(), &other.node.name))
     }
 
     /// Returns the cells of the table, with the whole reason.

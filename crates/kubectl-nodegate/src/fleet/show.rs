@@ -2,15 +2,14 @@
 
 use super::look::Fleet;
 use super::table;
-use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
+use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
 use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::Stamp;
 use nodegate_readiness::moment::millis;
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -30,11 +29,11 @@ const CLIP: &str = "\u{1b}[?7l";
 const WRAP: &str = "\u{1b}[?7h";
 
 /// Shows the fleet, with `--watch` until it is interrupted or stdout is closed; returns the exit code of the last look.
-pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
+pub(crate) async fn run(cluster: &Cluster, args: &FleetArgs) -> Result<u8, Error> {
     let console = &Console::default();
-    let nodes = || agents.cluster.nodes(&args.nodes, args.selector.as_deref());
+    let nodes = || cluster.nodes(&args.nodes, args.selector.as_deref());
     let (mut listed, mut listed_at, mut error) = (nodes().await?, Instant::now(), None);
-    let (mut said, code) = (None, Cell::new(UNKNOWN));
+    let (mut said, mut code) = (None, UNKNOWN);
     let updates = async {
         loop {
             if listed_at.elapsed() >= NODES_EVERY {
@@ -45,8 +44,8 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
                     Err(failed) => error = Some(failed),
                 }
             }
-            let fleet = Fleet::look(agents, &listed).await;
-            code.set(fleet.exit_code());
+            let fleet = Fleet::look(cluster, &listed).await;
+            code = fleet.exit_code();
             let is_first = said.is_none();
             let changed = changes(&fleet, said.get_or_insert_default(), args.output);
             let text = match args.output {
@@ -68,7 +67,7 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
         () = updates => {}
         _ = platform::termination_signal() => {}
     }
-    Ok(code.get())
+    Ok(code)
 }
 
 /// Returns the present time.

@@ -3,7 +3,7 @@
 use nodegate_agent_api::{DrainSummary, Goal, Status, WaitReply, WaitState};
 use nodegate_agent_client::acknowledgement;
 use nodegate_readiness::Verdict;
-use nodegate_readiness::probers::Sessions;
+use nodegate_readiness::probers::{Judgement, PoolChange, Unknown};
 use nodegate_testbed::stub::{StubServer, hang};
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -79,19 +79,13 @@ fn address(number: usize) -> IpAddr {
 fn wait(goal: Goal, status: &str) -> (u16, String) {
     let status: Status = serde_json::from_str(status).unwrap();
     let drain = &status.drain;
-    let is_ready = status.verdict == Some(Verdict::Ready);
-    let state = match (goal, if is_ready { drain.acknowledged_ready } else { drain.acknowledged }) {
-        _ if drain.not_known.is_some() => WaitState::NotKnown,
-        (Goal::Acknowledged | Goal::Released, _) if is_ready => WaitState::InService,
-        (Goal::Ready, Some(true)) if is_ready => WaitState::Reached,
-        (Goal::Acknowledged, Some(true)) => WaitState::Reached,
-        (Goal::Released, Some(true)) => match acknowledgement::sessions(drain.traffic.as_ref()) {
-            Sessions::Ended => WaitState::Reached,
-            Sessions::NotCounted => WaitState::NotCounted,
-            Sessions::Left | Sessions::Unknown => WaitState::Waiting,
-        },
-        _ => WaitState::Waiting,
+    let (change, acknowledged) = match status.verdict {
+        Some(Verdict::Ready) => (PoolChange::Back, drain.acknowledged_ready),
+        _ => (PoolChange::Out, drain.acknowledged),
     };
+    let acknowledgement = acknowledged.filter(|_| drain.not_known.is_none()).ok_or(Unknown::Stale);
+    let judgement = Judgement { change, acknowledgement, awaited: Vec::new(), slowest: None };
+    let state = WaitState::of(goal, &judgement, acknowledgement::sessions(drain.traffic.as_ref()), None);
     let why = acknowledgement::wait(state, goal, &status, None, None);
     let drain = DrainSummary::of(&status, None);
     let reply =

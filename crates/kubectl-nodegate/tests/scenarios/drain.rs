@@ -3,8 +3,7 @@
 use crate::crowd::{Behaviour, CLOSES};
 use crate::lab::{Lab, Said, counted, out, prober, ready, says};
 use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
-use nodegate_testbed::process;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{pods, process, until};
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -81,21 +80,16 @@ pub(crate) fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
         lab.crowd.now(node, follows(&lab.sim, node, scene));
     }
     lab.sim.apply(json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "nodegate", "namespace": "nodegate"}})).unwrap();
-    add_pod(&lab.sim, "app", nodes[0], true);
+    pods::create(&lab.sim, nodes[0], "app", "app");
     lab
 }
 
-pub(crate) fn add_pod(sim: &Sim, name: &str, node: &str, owned: bool) {
-    let owner =
-        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]);
-    let mut pod = json!({
-        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running"},
-    });
-    if owned {
-        pod["metadata"]["ownerReferences"] = owner;
-    }
-    sim.apply(pod).unwrap();
+/// Adds a pod without a controller to the first node.
+pub(crate) fn add_bare_pod(lab: &Lab) {
+    pods::create(&lab.sim, "worker-1", "bare", "app");
+    let mut pod = lab.sim.get("pods", "default", "bare").unwrap();
+    pod["metadata"]["ownerReferences"] = json!([]);
+    lab.sim.apply(pod).unwrap();
 }
 
 pub(crate) fn is_cordoned(lab: &Lab, node: &str) -> bool {
@@ -198,7 +192,7 @@ fn no_pod_is_evicted_before_every_balancer_has_acknowledged() {
 #[test]
 fn kubectls_refusal_comes_before_the_cordon() {
     let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    add_pod(&lab.sim, "bare", "worker-1", false);
+    add_bare_pod(&lab);
     lab.run(&["drain", "worker-1"]).has(1, &["kubectl drain would not do it: ", "default/bare"]);
     assert!(!is_cordoned(&lab, "worker-1"));
     lab.run(&["drain", "worker-1", "--force", "--ignore-daemonsets=true", "--timeout=60s"])
@@ -306,7 +300,7 @@ fn a_node_is_read_when_its_turn_comes() {
 #[test]
 fn a_credential_plugin_runs_once_for_a_drain() {
     let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let runs = lab.dir.path().join("runs");
+    let runs = lab.file("runs");
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
         "status": {"token": ADMIN_TOKEN, "expirationTimestamp": "2100-01-01T00:00:00Z"},
@@ -316,7 +310,8 @@ fn a_credential_plugin_runs_once_for_a_drain() {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
         "interactiveMode": "IfAvailable",
     }});
-    let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(&user));
+    let file = lab.file("user.kubeconfig");
+    std::fs::write(&file, lab.sim.kubeconfig_as(&user)).unwrap();
     let said = lab.run(&["drain", "worker-1", "--kubeconfig", file.to_str().unwrap()]);
     said.has(0, &[]);
     assert_eq!(std::fs::read_to_string(runs).unwrap(), "run\n", "{said:#?}");

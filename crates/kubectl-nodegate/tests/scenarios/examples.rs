@@ -2,63 +2,41 @@
 //! release-autoscaled.sh under traffic.
 
 use crate::drain::{RESPONSIVE, cluster, is_cordoned};
-use crate::lab::{Lab, Said, program};
-use serde_json::{Value, json};
+use crate::lab::{Lab, Said};
+use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/drain");
 
-/// Puts programs before those of the system: `nodegate`, which notes its arguments, and `kubectl`, which has Machines
-/// and the port of the agents.
-fn programs(lab: &Lab) -> String {
-    let dir = lab.dir.path().join("bin");
-    fs::create_dir_all(&dir).unwrap();
-    let (notes, plugin) = (lab.dir.path().join("notes"), program().get_program().to_owned());
-    let (notes, plugin, port) = (notes.display(), Path::new(&plugin).display(), lab.crowd.port());
+/// Runs a script, and returns what it noted. `nodegate` notes its arguments, and `kubectl` has Machines and the port of the
+/// agents.
+fn script(lab: &Lab, name: &str, args: &[&str]) -> String {
+    let (notes, plugin) = (lab.file("notes"), env!("CARGO_BIN_EXE_kubectl-nodegate"));
+    let (noted, port) = (notes.display(), lab.crowd.port());
     let machines = "printf 'm-gone gone\\nm-1 worker-1\\nm-2 worker-2\\n'";
     let kubectl = format!(
-        "#!/bin/sh\ncase \"$*\" in\n*'get machines'*) {machines} ;;\n*'annotate machine'*) echo \"$*\" >>{notes} ;;\n\
-         nodegate\\ wait*) shift 2; exec {plugin} wait --port={port} --timeout=30s \"$@\" ;;\n*) exec /usr/bin/env PATH={} kubectl \"$@\" ;;\nesac\n",
+        "case \"$*\" in\n*'get machines'*) {machines} ;;\n*'annotate machine'*) echo \"$*\" >>{noted} ;;\n\
+         nodegate\\ wait*) shift 2; exec {plugin} wait --port={port} --timeout=30s \"$@\" ;;\n\
+         *) exec /usr/bin/env PATH={} kubectl \"$@\" ;;\nesac",
         std::env::var("PATH").unwrap(),
     );
-    for (name, text) in [("kubectl", kubectl), ("nodegate", format!("#!/bin/sh\necho \"$*\" >>{notes}\n"))] {
-        let path = dir.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    format!("{}:{}", dir.display(), std::env::var("PATH").unwrap())
-}
-
-/// Runs a script, and returns what it noted.
-fn script(lab: &Lab, name: &str, args: &[&str]) -> String {
-    let mut command = Command::new(format!("{EXAMPLES}/{name}"));
-    command
-        .args(args)
-        .env("PATH", programs(lab))
-        .env("KUBECONFIG", lab.kubeconfig())
-        .env("HOME", lab.dir.path());
-    let said = Said::of(&command.output().unwrap());
+    lab.script("kubectl", &kubectl);
+    lab.script("nodegate", &format!("echo \"$*\" >>{noted}"));
+    let said = Said::of(&lab.equip(Command::new(format!("{EXAMPLES}/{name}"))).args(args).output().unwrap());
     assert_eq!(said.code, Some(0), "{said:#?}");
-    fs::read_to_string(lab.dir.path().join("notes")).unwrap_or_default()
+    fs::read_to_string(notes).unwrap_or_default()
 }
 
 #[test]
 fn scripts_take_nodes_of_every_family() {
     for (addresses, at) in [
-        (vec!["fd00::1", "10.0.0.1"], "--addr [fd00::1]:25001 "),
-        (vec!["10.0.0.1", "fd00::1"], "--addr 10.0.0.1:25001 "),
+        (["fd00::1", "10.0.0.1"], "--addr [fd00::1]:25001 "),
+        (["10.0.0.1", "fd00::1"], "--addr 10.0.0.1:25001 "),
     ] {
         let lab = cluster(RESPONSIVE, &["worker-1"]);
-        let addresses: Vec<_> =
-            addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
-        lab.sim.edit_node("worker-1", "kubelet", |node| {
-            node["status"]["addresses"] = json!(addresses);
-            node["spec"]["taints"] =
-                json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
-        });
+        lab.sim.set_addresses("worker-1", &addresses);
+        lab.sim.taint("worker-1", "ToBeDeletedByClusterAutoscaler", "", "NoSchedule");
         let notes = script(&lab, "release-autoscaled.sh", &[]);
         assert!(notes.contains(at), "{notes}");
         let notes = script(&lab, "drain-node.sh", &["worker-1"]);

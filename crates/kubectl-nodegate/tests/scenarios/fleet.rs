@@ -149,8 +149,8 @@ fn unreachable_agents_are_queried_through_the_api_server() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
     lab.run(&["--via=proxy", "-o", "wide"]).has(0, &["proxy of nodegate-a  may get new traffic"]);
     // No agent listens at this address, and the pod is elsewhere.
-    lab.sim.edit_node("a", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
-    lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"] = json!([]));
+    lab.sim.set_addresses("a", &["::1"]);
+    lab.sim.set_addresses("b", &[""; 0]);
     lab.run(&["-o", "wide"]).has(0, &["proxy of nodegate-a", "proxy of nodegate-b"]);
     lab.run(&["--via=node", "b"]).has(3, &["the Node has no InternalIP"]);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
@@ -177,21 +177,12 @@ fn three_hanging_agents_of_a_thousand_are_rows_and_delay_no_others() {
     assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
-/// Runs a command on a terminal, with `script` of util-linux.
-fn on_a_terminal(command: &Command, environment: &str) -> Command {
-    let words: Vec<String> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
-    let mut script = Command::new("script");
-    let line = format!("stty cols 120 rows 10; {environment} {}", words.join(" "));
-    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => script.env(name, value),
-            None => script.env_remove(name),
-        };
-    }
+/// Runs the plugin on a terminal, with `script` of util-linux.
+fn on_a_terminal(lab: &Lab, environment: &str, args: &str) -> Command {
+    let (program, port) = (env!("CARGO_BIN_EXE_kubectl-nodegate"), lab.crowd.port());
+    let line = format!("stty cols 120 rows 10; {environment} {program} --port={port} {args}");
+    let mut script = lab.equip(Command::new("script"));
+    script.args(["-qec", &line, "/dev/null"]).env_remove("NO_COLOR").stdin(Stdio::null());
     script
 }
 
@@ -220,10 +211,10 @@ fn a_pipe_gets_a_line_for_each_change() {
 #[test]
 fn a_terminal_gets_a_coloured_table_that_is_updated_in_place() {
     let lab = one_of_each();
-    let plain = on_a_terminal(&lab.command(&["--via=node"]), "NO_COLOR=1").output().unwrap();
+    let plain = on_a_terminal(&lab, "NO_COLOR=1", "--via=node").output().unwrap();
     let text = String::from_utf8_lossy(&plain.stdout).into_owned();
     assert!(text.contains("✖ NotReady") && !text.contains('\u{1b}'), "{text}");
-    let mut child = on_a_terminal(&lab.command(&["-w", "--via=node", "--agent-timeout=300ms"]), "");
+    let mut child = on_a_terminal(&lab, "", "-w --via=node --agent-timeout=300ms");
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut next = |wanted: &str| lines.find(|line| line.contains(wanted)).unwrap();

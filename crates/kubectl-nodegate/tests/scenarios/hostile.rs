@@ -69,6 +69,8 @@ fn a_failing_api_server_is_one_line_and_exit_code_3() {
     lab.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["pods"])));
     assert_eq!(lab.run(&[]).code, Some(0));
     lab.run(&["--via=proxy", "-o", "wide"]).has(3, &["can't list Pods in nodegate: pods is forbidden"]);
-    lab.block_on(lab.sim.kill());
+    lab.sim.rotate_certificate(true, true).unwrap();
+    lab.run(&[]).has(3, &["invalid peer certificate"]);
+    lab.cluster.kill_api();
     lab.run(&[]).has(3, &["onnection refused"]);
 }

@@ -289,10 +289,24 @@ fn verdicts(dir: &Path, kubeconfig: &str, address: SocketAddr) -> [(&'static str
     ]
 }
 
+/// As kubectl does: an empty `KUBECONFIG` counts as none, and a server on this machine is behind no proxy.
+#[test]
+fn the_kubeconfig_of_the_home_is_found() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    fs::create_dir(lab.file(".kube")).unwrap();
+    lab.sim.write_kubeconfig(&lab.file(".kube/config")).unwrap();
+    for (name, value) in [("NO_COLOR", "1"), ("KUBECONFIG", ""), ("HTTPS_PROXY", "http://127.0.0.1:9")] {
+        let mut command = lab.command(&["--context=sim"]);
+        command.env_remove("KUBECONFIG").env(name, value);
+        let said = Said::of(&command.output().unwrap());
+        assert_eq!(said.code, Some(0), "{name}: {said:#?}");
+    }
+}
+
 #[test]
 fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    let (dir, net) = (lab.dir.path(), Loopback::new());
+    let (dir, net) = (lab.cluster.dir.path(), Loopback::new());
     let values = Values::new(&lab, dir);
     let users = USERS.iter().map(|(is_accepted, user)| (*is_accepted, values.whole(TLS, user), *user));
     let clusters =

@@ -1,21 +1,18 @@
 //! The flags of kubectl and of kubectl drain, which the plugin accepts and passes on.
 
-use crate::drain::{RESPONSIVE, Scene, add_pod, cluster, is_cordoned};
-use crate::lab::{Said, says};
+use crate::drain::{RESPONSIVE, Scene, add_bare_pod, cluster, is_cordoned};
+use crate::lab::says;
 use serde_json::json;
-use std::os::unix::fs::PermissionsExt;
 
 /// kubectl is a script that records its arguments, and does nothing else.
 #[test]
 fn each_flag_of_kubectl_drain_is_passed_on() {
     let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let notes = lab.dir.path().join("notes");
-    let kubectl = lab.file("kubectl", &format!("#!/bin/sh\necho \"$@\" >>{}\n", notes.display()));
-    std::fs::set_permissions(kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", lab.dir.path().display(), std::env::var("PATH").unwrap());
+    let notes = lab.file("notes");
+    lab.script("kubectl", &format!("echo \"$@\" >>{}", notes.display()));
     let noted = |args: &[&str]| -> Vec<String> {
         let _ = std::fs::remove_file(&notes);
-        Said::of(&lab.command(args).env("PATH", &path).output().unwrap()).has(0, &[]);
+        lab.run(args).has(0, &[]);
         std::fs::read_to_string(&notes).unwrap().lines().map(str::to_owned).collect()
     };
     let flags = [
@@ -74,7 +71,7 @@ fn a_dry_run_shows_every_step_and_changes_nothing() {
         lab.run(&["drain", "worker-1", "--for=released", &format!("--dry-run={how}")]).has(0, &parts);
         assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
     }
-    add_pod(&lab.sim, "bare", "worker-1", false);
+    add_bare_pod(&lab);
     lab.run(&["drain", "worker-1", "--dry-run=client"]).has(1, &["kubectl drain ended with"]);
     // A dry run is refused where a drain would be.
     lab.crowd.now("worker-1", says(&json!({"node": "x"})));

@@ -2,13 +2,14 @@
 
 use crate::crowd::{Behaviour, Crowd};
 use nodegate_kube_sim::Sim;
+use nodegate_testbed::Scenario;
 use serde_json::{Value, json};
+use std::fs::{self, Permissions};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 /// The namespace of the manifests.
 pub(crate) const NAMESPACE: &str = "nodegate";
@@ -17,8 +18,7 @@ pub(crate) const NAMESPACE: &str = "nodegate";
 pub(crate) struct Lab {
     pub(crate) sim: Sim,
     pub(crate) crowd: Crowd,
-    pub(crate) dir: TempDir,
-    runtime: Runtime,
+    pub(crate) cluster: Scenario,
 }
 
 /// The output of the program, and its exit code.
@@ -61,28 +61,47 @@ impl Said {
 impl Lab {
     /// Creates nodes whose agents answer in these behaviours, over TLS.
     pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Behaviour)>) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let sim = runtime.block_on(Sim::builder().tls(true).start()).unwrap();
-        let agents = agents.into_iter().map(|(node, behaviour)| (node.into(), behaviour));
-        let crowd = Crowd::start(agents);
+        let cluster = Scenario::of(Sim::builder().tls(true));
+        let sim = cluster.sim.clone();
+        let crowd = Crowd::start(agents.into_iter().map(|(node, behaviour)| (node.into(), behaviour)));
         for (node, address) in crowd.nodes() {
-            add_node(&sim, node, address);
+            sim.add_node(node);
+            sim.edit_node(node, "kubelet", |object| object["metadata"]["uid"] = json!(uid(node)));
+            sim.set_addresses(node, &[address]);
+            add_pod_of(&sim, "nodegate", node, address);
         }
-        let lab = Self { sim, crowd, dir: tempfile::tempdir().unwrap(), runtime };
-        lab.sim.write_kubeconfig(&lab.kubeconfig()).unwrap();
-        lab
+        Self { sim, crowd, cluster }
+    }
+
+    /// Returns the path of a test's own file.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.cluster.dir.path().join(name)
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
+        self.cluster.admin().kubeconfig().to_owned()
+    }
+
+    /// Writes a script that stands before the program of this name.
+    pub(crate) fn script(&self, name: &str, text: &str) {
+        let path = self.file("bin").join(name);
+        fs::create_dir_all(self.file("bin")).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Gives a command the administrator's credentials and the lab's scripts.
+    pub(crate) fn equip(&self, mut command: Command) -> Command {
+        let path = format!("{}:{}", self.file("bin").display(), std::env::var("PATH").unwrap());
+        // kubectl keeps its discovery cache in that home.
+        command.env("PATH", path).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.file(""));
+        command.env_remove("KUBERNETES_SERVICE_HOST");
+        command
     }
 
     /// Returns the program with the administrator's credentials, and the port of the crowd.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = program();
-        // kubectl keeps its discovery cache there.
-        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
+        let mut command = self.equip(program());
         command.args(args).arg(format!("--port={}", self.crowd.port()));
         // On a slow machine two seconds are too short.
         if !args.iter().any(|flag| flag.starts_with("--agent-timeout")) {
@@ -94,17 +113,6 @@ impl Lab {
     /// Runs the plugin with these arguments.
     pub(crate) fn run(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
-    }
-
-    /// Runs a future of the simulator to its end.
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
-    }
-
-    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
     }
 }
 
@@ -118,20 +126,6 @@ pub(crate) fn program() -> Command {
     command.env("KUBECACHEDIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kubectl"));
     command.env("HOME", "/nonexistent").stdin(Stdio::null());
     command
-}
-
-/// Adds a node at this address, with an agent's pod.
-pub(crate) fn add_node(sim: &Sim, node: &str, address: IpAddr) {
-    sim.add_node(node);
-    let mut object = sim.node(node).unwrap();
-    object["metadata"]["uid"] = json!(uid(node));
-    sim.apply(object).unwrap();
-    sim.edit_node(node, "kubelet", |value| {
-        value["status"]["addresses"] = json!([
-            {"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address.to_string()},
-        ]);
-    });
-    add_pod_of(sim, "nodegate", node, address);
 }
 
 /// Adds a pod of this app of the manifests.

@@ -12,9 +12,7 @@
     reason = "a test may end where a scenario breaks off"
 )]
 
-mod arguments;
 mod check;
-mod credentials;
 mod crowd;
 mod drain;
 mod examples;

@@ -1,29 +1,22 @@
 //! kubectl finds the plugin.
 
 use crate::lab::{Lab, Said, ready, says};
-use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs the kubectl at this path, with the plugin in its `PATH`.
+/// Runs the kubectl at this path.
 fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
-    let bin = lab.dir.path().join("bin");
-    if !bin.exists() {
-        std::fs::create_dir(&bin).unwrap();
-        symlink(env!("CARGO_BIN_EXE_kubectl-nodegate"), bin.join("kubectl-nodegate")).unwrap();
-        let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubectl_complete-nodegate");
-        symlink(packaging, bin.join("kubectl_complete-nodegate")).unwrap();
-    }
-    let path = std::env::var("PATH").unwrap();
-    let mut command = Command::new(kubectl);
-    command
-        .env("PATH", format!("{}:{path}", bin.display()))
-        .env("KUBECONFIG", lab.kubeconfig())
-        .env("HOME", lab.dir.path());
-    Said::of(&command.env_remove("KUBERNETES_SERVICE_HOST").args(args).output().unwrap())
+    Said::of(&lab.equip(Command::new(kubectl)).args(args).output().unwrap())
 }
 
 fn check(lab: &Lab, program: &str) -> String {
+    let completion = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubectl_complete-nodegate");
+    for (name, path) in [
+        ("kubectl-nodegate", env!("CARGO_BIN_EXE_kubectl-nodegate")),
+        ("kubectl_complete-nodegate", completion),
+    ] {
+        lab.script(name, &format!("exec {path} \"$@\""));
+    }
     let version = kubectl(lab, program, &["version", "--client"]);
     let listed = kubectl(lab, program, &["plugin", "list", "--name-only"]);
     assert!(listed.out.lines().any(|line| line == "kubectl-nodegate"), "{listed:#?}");

@@ -37,7 +37,10 @@ where
                 let is_it =
                     |pod: &Value| pod["spec"]["nodeName"] == node && pod["metadata"]["labels"]["app"] == app;
                 if !pods.iter().any(is_it) {
-                    let (name, (sender, evicted)) = (create(&sim, node, app), oneshot::channel());
+                    // The version is that of no earlier pod.
+                    let name = format!("{app}-{}", sim.version());
+                    create(&sim, node, &name, app);
+                    let (sender, evicted) = oneshot::channel();
                     running.insert(name.clone(), sender);
                     tokio::spawn(program(RunningPod { name, node: node.to_owned(), app, evicted }));
                 }
@@ -47,10 +50,8 @@ where
     }
 }
 
-/// Creates a pod, and returns its name.
-fn create(sim: &Sim, node: &str, app: &str) -> String {
-    // The version is that of no earlier pod.
-    let name = format!("{app}-{}", sim.version());
+/// Creates a running pod of the `ReplicaSet` of an app, in the namespace `default`.
+pub fn create(sim: &Sim, node: &str, name: &str, app: &str) {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": true});
     let pod = json!({
@@ -60,5 +61,4 @@ fn create(sim: &Sim, node: &str, app: &str) -> String {
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     });
     sim.apply(pod).unwrap();
-    name
 }
