@@ -1,11 +1,10 @@
 //! The service on a node: it answers with the node's name and records the time of each request.
 
-use nodegate_testbed::until;
+use nodegate_testbed::stub::StubServer;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The path of an endless answer.
@@ -19,31 +18,16 @@ const PIECES: Duration = Duration::from_millis(100);
 const PIECE: usize = 16 << 10;
 
 pub(crate) struct Backend {
+    server: StubServer,
     seen: Arc<Mutex<Vec<Instant>>>,
-    listening: Mutex<Option<Listening>>,
-}
-
-struct Listening {
-    /// The listening socket; shutting it down wakes a thread that blocks in `accept`.
-    socket: TcpStream,
-    thread: JoinHandle<()>,
 }
 
 impl Backend {
     pub(crate) fn start(name: &'static str, port: u16) -> Self {
-        // A process that another test is just starting holds inherited listeners until it runs its own
-        // program.
-        let listener = until("the service's port", || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok());
-        let socket = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
         let seen = Arc::<Mutex<Vec<Instant>>>::default();
         let shared = Arc::clone(&seen);
-        let thread = thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let seen = shared.clone();
-                thread::spawn(move || serve(name, &stream, &seen));
-            }
-        });
-        Self { seen, listening: Mutex::new(Some(Listening { socket, thread })) }
+        let answer = move |request: &str, stream: &mut TcpStream| serve(name, request, stream, &shared);
+        Self { server: StubServer::start_at((Ipv4Addr::UNSPECIFIED, port).into(), answer), seen }
     }
 
     /// Returns the number of connections with a request. A balancer's own checks send none.
@@ -63,9 +47,7 @@ impl Backend {
 
     /// Ends as an evicted pod does: it accepts no new connections and finishes the open ones.
     pub(crate) fn stop(&self) {
-        let Some(listening) = self.listening.lock().unwrap().take() else { return };
-        listening.socket.shutdown(Shutdown::Both).unwrap();
-        listening.thread.join().unwrap();
+        self.server.stop();
     }
 }
 
@@ -75,14 +57,13 @@ impl Drop for Backend {
     }
 }
 
-fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
-    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let Some(first) = lines.next() else { return };
+fn serve(name: &str, request: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
+    let Some(first) = request.lines().next() else { return };
     seen.lock().unwrap().push(Instant::now());
-    // Reads the rest of the head. A client that closes early gets its answer all the same.
-    let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-    let header =
-        |name: &str| head.iter().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let header = |name: &str| {
+        request.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned))
+    };
     if header("upgrade: ").is_some() {
         let _ = write!(
             stream,

@@ -1,10 +1,11 @@
 //! A balancer in front of three nodes under traffic. It plays events and observes their effect.
 
+use crate::backend::Backend;
 use crate::balancer::{Balancer, Row};
 use crate::event::Event;
 use crate::nodes::{NODES, Nodes};
-use crate::traffic::{Held, failures, served, traffic};
-use nodegate_testbed::prober::{Prober, Saw};
+use crate::traffic::{Held, traffic};
+use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::{until, until_or};
 use std::time::{Duration, Instant};
 
@@ -88,10 +89,11 @@ impl Stage {
         let kept = held.works();
         event.undo(node, self);
         self.wait_for_traffic();
-        let failures = failures(&self.traffic, started);
+        let probes = self.traffic.answered_since(started);
+        let failed = probes.iter().filter(|probe| matches!(probe.saw, Saw::Failed(_)));
         Outcome {
-            requests: served(&self.traffic, started).values().sum::<u64>() + failures.len() as u64,
-            failures,
+            requests: probes.len() as u64,
+            failures: failed.map(Probe::result).collect(),
             left_after,
             back,
             kept,
@@ -125,12 +127,9 @@ impl Stage {
     fn last_before_none(&self, node: usize) -> Option<Instant> {
         let last = self.nodes.backends[node].last()?;
         let others = self.nodes.backends.iter().map(|backend| backend.since(last)).sum::<usize>();
-        let nowhere = last.elapsed() > QUIET && self.no_node_serves();
+        let is_quiet = |backend: &Backend| backend.last().is_none_or(|last| last.elapsed() > QUIET);
+        let nowhere = self.nodes.backends.iter().all(is_quiet);
         (others > ELSEWHERE || nowhere).then_some(last)
-    }
-
-    fn no_node_serves(&self) -> bool {
-        self.nodes.backends.iter().all(|backend| backend.last().is_none_or(|last| last.elapsed() > QUIET))
     }
 
     fn look(&mut self, node: usize) {

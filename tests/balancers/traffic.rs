@@ -5,7 +5,6 @@ use nodegate_testbed::ProbeReply;
 use nodegate_testbed::http;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
 use nodegate_testbed::until;
-use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -31,23 +30,6 @@ pub(crate) fn request(to: SocketAddr, path: &str) -> Saw {
         Some(ProbeReply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
         _ => Some(Saw::Failed(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
     })
-}
-
-/// Returns the number of answers of each node since then.
-pub(crate) fn served(traffic: &Prober, since: Instant) -> HashMap<String, u64> {
-    let mut served = HashMap::new();
-    for probe in traffic.answered_since(since) {
-        if let Saw::Answer(_, name) = probe.saw {
-            *served.entry(name).or_default() += 1;
-        }
-    }
-    served
-}
-
-/// Returns the failures since then.
-pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
-    let failed = traffic.failed().into_iter().filter(|probe| probe.answered >= since);
-    failed.map(|probe| probe.result()).collect()
 }
 
 /// A request with an endless answer, which a thread reads.

@@ -2,12 +2,10 @@
 
 use super::setup::APPS;
 use crate::nodes::{Lan, NODES, node_address};
+use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::Program;
-use nodegate_testbed::until;
 use std::fmt::Write;
-use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/keepalived.conf");
@@ -15,6 +13,7 @@ const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/
 /// HAProxy's configuration without retries, so that the clients see each failure. `send-state` lets the agent
 /// tell the two servers of one node apart. The log explains each lost request.
 const CONFIGURATION: &str = "\
+    log stdout format iso local0
 defaults
     mode tcp
     log global
@@ -37,7 +36,7 @@ frontend alive
 
 pub(super) struct Balancer {
     keepalived: Option<Program>,
-    haproxy: Option<Program>,
+    haproxy: Option<Haproxy>,
     namespace: Namespace,
     index: u8,
     dir: PathBuf,
@@ -55,11 +54,7 @@ impl Balancer {
     }
 
     pub(super) fn start_haproxy(&mut self) {
-        let (config, socket) = (self.file("haproxy.cfg"), self.file("stats.sock"));
-        let mut text = format!(
-            "global\n    stats socket {} mode 600\n    log stdout format iso local0\n{CONFIGURATION}",
-            socket.display()
-        );
+        let mut text = CONFIGURATION.to_owned();
         for ((service, to), port) in APPS.into_iter().zip([80, 81]) {
             let _ = write!(
                 text,
@@ -69,11 +64,8 @@ impl Balancer {
                 let _ = writeln!(text, "    server {node} {}:{to}", node_address(index));
             }
         }
-        fs::write(&config, text).unwrap();
-        let mut command = self.namespace.command("haproxy");
-        command.args(["-db", "-f"]).arg(&config).env("TZ", "UTC");
-        self.haproxy = Some(Program::start_into(&mut command, &self.file("haproxy.log")));
-        until("HAProxy to run", || UnixStream::connect(&socket).ok());
+        let directory = self.file("haproxy");
+        self.haproxy = Some(self.namespace.act(|| Haproxy::with(&directory, &text)));
     }
 
     pub(super) fn runs(&self) -> bool {

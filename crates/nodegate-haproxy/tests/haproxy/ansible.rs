@@ -1,6 +1,6 @@
 //! The Ansible role of examples/ansible, played by Ansible itself on a Debian whose HAProxy is in use.
 
-use crate::packages::{HAPROXY, PROGRAM, ROOT, Site, VERSION, packed};
+use crate::packages::{HAPROXY, PROGRAM, Packages, ROOT, Site, VERSION};
 use nodegate_testbed::programs::run;
 use serde_json::{Value, json};
 
@@ -25,10 +25,10 @@ fn play(site: &Site, package: &str, settings: &Value, more: &str) -> (bool, Stri
     (output.status.success(), text, changed)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ansible_role_takes_the_three_steps_once() {
-    let packages = packed(&[VERSION], "deb").await;
-    let site = Site::start().await;
+#[test]
+fn the_ansible_role_takes_the_three_steps_once() {
+    let packages = Packages::build(&[VERSION], "deb");
+    let site = Site::start();
     let package = packages.copy(&site.debian, VERSION, "deb");
     run(&format!("cp -r {ROOT}/examples/ansible {}", site.debian.path("/root/ansible").display()));
     let settings = site.settings();
@@ -46,7 +46,7 @@ async fn the_ansible_role_takes_the_three_steps_once() {
     assert_eq!(site.left(), Vec::<String>::new(), "a check changes nothing");
     assert_eq!(played(&settings, ""), 3);
     assert_eq!(site.states(), "enabled active static active");
-    site.serves().await;
+    site.serves();
     let running = [PROGRAM, HAPROXY].map(|unit| site.pid(unit));
     assert_eq!(played(&settings, ""), 0);
     assert_eq!([PROGRAM, HAPROXY].map(|unit| site.pid(unit)), running);

@@ -17,31 +17,31 @@ const SICK: &str = "503 Service Unavailable";
 const QUIET: Duration = Duration::from_secs(3);
 
 /// kube-proxy answers 200 as long as there is an endpoint, so the watch alone drains the Service that it checks.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
-    let (mut lab, agents, others) = (Lab::new(3).await, Statuses::default(), Statuses::default());
-    lab.check_port = serve(&Counts::default(), &agents).await;
-    lab.node_port = serve(&lab.served, &others).await;
+#[test]
+fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
+    let (mut lab, agents, others) = (Lab::new(3), Statuses::default(), Statuses::default());
+    lab.check_port = serve(&Counts::default(), &agents);
+    lab.node_port = serve(&lab.served, &others);
     // As in a package: the default.
     lab.reload_interval = "5s";
-    let (local, health) = (ports::free(), serve(&Counts::default(), &others).await);
+    let (local, health) = (ports::free(), serve(&Counts::default(), &others));
     let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health}});
-    let node_port = serve(&lab.served, &others).await;
+    let node_port = serve(&lab.served, &others);
     lab.sim.apply(Lab::service("local", local, node_port, &more)).unwrap();
-    let web = lab.publish().await;
-    lab.until("the other one is served", async || get(local).is_ok()).await;
+    let web = lab.publish();
+    lab.until("the other one is served", || get(local).is_ok());
     let traffic = [web, local].map(Traffic::start);
     for index in 0..3 {
-        lab.until_asked(index).await;
+        lab.until_asked(index);
     }
     agents.lock().unwrap().insert(node_address(0), "404 Not Found");
     assert!(lab.sim.cordon(&node_name(0)));
-    lab.until_spared(0).await;
+    lab.until_spared(0);
     for traffic in traffic {
         traffic.none_lost(&lab);
     }
     let traffic = [web, local].map(Traffic::start);
-    lab.until_asked(1).await;
+    lab.until_asked(1);
     let died = Instant::now();
     for server in [agents, others] {
         server.lock().unwrap().insert(node_address(1), "");
@@ -49,89 +49,89 @@ async fn a_cordon_and_a_death_with_agents_and_on_kube_proxy_s_port() {
     for traffic in traffic {
         while died.elapsed() <= traffic.back_after(died) + QUIET {
             assert!(died.elapsed() < Duration::from_mins(1), "requests still fail\n{}", lab.log());
-            tokio::time::sleep(QUIET).await;
+            std::thread::sleep(QUIET);
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_of_a_pool_stays_when_all_nodes_are_cordoned_and_the_others_wait_their_turn() {
-    let mut lab = Lab::new(10).await;
+#[test]
+fn half_of_a_pool_stays_when_all_nodes_are_cordoned_and_the_others_wait_their_turn() {
+    let mut lab = Lab::new(10);
     lab.arguments = vec!["--check=tcp:interval=500ms".to_owned(), "--max-drained=50%".to_owned()];
-    let port = lab.publish().await;
+    let port = lab.publish();
     let traffic = Traffic::start(port);
     // Neither the order of names nor that of dates, which are of the same second.
     for index in [3, 1, 4, 0, 5, 9, 2, 6, 8, 7] {
         assert!(lab.sim.cordon(&node_name(index)));
     }
-    lab.until_reached(port, &[2, 6, 7, 8, 9]).await;
-    lab.until_metric("nodegate_haproxy_problems{kind=\"kept\"}", 5.0).await;
+    lab.until_reached(port, &[2, 6, 7, 8, 9]);
+    lab.until_metric("nodegate_haproxy_problems{kind=\"kept\"}", 5.0);
     assert!(lab.explain().contains("kept in the pool: 5 of 10 nodes are drained (--max-drained 50%)"));
     assert!(lab.sim.uncordon(&node_name(4)));
-    lab.until_reached(port, &[2, 4, 6, 7, 8]).await;
+    lab.until_reached(port, &[2, 4, 6, 7, 8]);
     // The cordons that have left stay out over a restart, and with fewer nodes.
-    lab.kill_program().await;
+    lab.kill_program();
     assert!(lab.sim.delete("nodes", "", &node_name(8)) && lab.sim.uncordon(&node_name(3)));
     lab.start_program();
-    lab.until_reached(port, &[2, 3, 4, 6, 7]).await;
+    lab.until_reached(port, &[2, 3, 4, 6, 7]);
     traffic.none_lost(&lab);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
-    let mut lab = Lab::new(3).await;
+#[test]
+fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
+    let mut lab = Lab::new(3);
     lab.check_port = ports::free();
-    let port = lab.publish().await;
-    lab.until_logged("no node passes HAProxy's check").await;
-    lab.until_metric("nodegate_haproxy_nodes_passing", 0.0).await;
+    let port = lab.publish();
+    lab.until_logged("no node passes HAProxy's check");
+    lab.until_metric("nodegate_haproxy_nodes_passing", 0.0);
     let tables = lab.explain();
     assert!(tables.contains("No node passes HAProxy's check.") && tables.contains("fails"), "{tables}");
     let traffic = Traffic::start(port);
-    lab.until_asked(0).await;
+    lab.until_asked(0);
     assert!(lab.sim.cordon(&node_name(0)));
-    lab.until_spared(0).await;
+    lab.until_spared(0);
     for index in [1, 2] {
         assert!(lab.sim.cordon(&node_name(index)));
     }
-    lab.until_asked(0).await;
+    lab.until_asked(0);
     traffic.none_lost(&lab);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() {
-    let (mut lab, agents) = (Lab::new(3).await, Statuses::default());
-    lab.check_port = serve(&Counts::default(), &agents).await;
-    let port = lab.publish().await;
+#[test]
+fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() {
+    let (mut lab, agents) = (Lab::new(3), Statuses::default());
+    lab.check_port = serve(&Counts::default(), &agents);
+    let port = lab.publish();
     let backend = format!("nodegate_default_web_{port}");
     let traffic = Traffic::start(port);
     for index in 0..3 {
-        lab.drain(&backend, index).await;
+        lab.drain(&backend, index);
     }
-    lab.until_reached(port, &[0, 1, 2]).await;
-    lab.undrain(&backend, 0).await;
-    lab.until_reached(port, &[0]).await;
+    lab.until_reached(port, &[0, 1, 2]);
+    lab.undrain(&backend, 0);
+    lab.until_reached(port, &[0]);
     traffic.none_lost(&lab);
     for index in [1, 2] {
-        lab.undrain(&backend, index).await;
+        lab.undrain(&backend, index);
     }
     agents.lock().unwrap().insert(node_address(0), SICK);
     lab.sim.set_ready(&node_name(0), "False", "KubeletNotReady");
     for index in [1, 2] {
-        lab.drain(&backend, index).await;
+        lab.drain(&backend, index);
     }
-    lab.until_reached(port, &[1, 2]).await;
+    lab.until_reached(port, &[1, 2]);
     agents.lock().unwrap().extend([1, 2].map(|index| (node_address(index), SICK)));
-    lab.until_reached(port, &[0, 1, 2]).await;
+    lab.until_reached(port, &[0, 1, 2]);
     agents.lock().unwrap().remove(&node_address(2));
-    lab.until_reached(port, &[2]).await;
+    lab.until_reached(port, &[2]);
     agents.lock().unwrap().clear();
     assert!(lab.sim.uncordon(&node_name(1)));
-    lab.until_reached(port, &[1]).await;
+    lab.until_reached(port, &[1]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
-    let mut lab = Lab::new(3).await;
+#[test]
+fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
+    let mut lab = Lab::new(3);
     let cordoned = Arc::<Mutex<BTreeSet<IpAddr>>>::default();
     let asked = Arc::new(AtomicBool::new(false));
     let (out, seen) = (cordoned.clone(), asked.clone());
@@ -140,44 +140,43 @@ async fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
         let is_excepted = request.contains("drain=404&excluded=200") && !out.lock().unwrap().contains(&at);
         seen.fetch_or(is_excepted, Ordering::Relaxed);
         if is_excepted || request.contains("drain=200") { "200 OK" } else { "404 Not Found" }
-    })
-    .await;
+    });
     for index in 0..3 {
         lab.sim.label(&node_name(index), EXCLUDE_LABEL, Some(""));
     }
-    let port = lab.publish().await;
-    lab.until_reached(port, &[0, 1, 2]).await;
+    let port = lab.publish();
+    lab.until_reached(port, &[0, 1, 2]);
     let traffic = Traffic::start(port);
     let cordon = |index| {
         cordoned.lock().unwrap().insert(node_address(index));
         assert!(lab.sim.cordon(&node_name(index)));
     };
     cordon(0);
-    lab.until_reached(port, &[1, 2]).await;
+    lab.until_reached(port, &[1, 2]);
     assert!(asked.load(Ordering::Relaxed), "the agents know who has acknowledged it");
     cordon(1);
-    lab.until_reached(port, &[2]).await;
+    lab.until_reached(port, &[2]);
     cordon(2);
-    lab.until_reached(port, &[0, 1, 2]).await;
+    lab.until_reached(port, &[0, 1, 2]);
     traffic.none_lost(&lab);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drained_nodes_with_an_endpoint_serve_a_local_service() {
-    let mut lab = Lab::new(3).await;
+#[test]
+fn drained_nodes_with_an_endpoint_serve_a_local_service() {
+    let mut lab = Lab::new(3);
     // The last node has no endpoint.
     let kube_proxies = Statuses::default();
     kube_proxies.lock().unwrap().insert(node_address(2), SICK);
-    let health_port = serve(&Counts::default(), &kube_proxies).await;
+    let health_port = serve(&Counts::default(), &kube_proxies);
     let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health_port}});
-    let port = lab.add("local", more).await;
-    lab.start(&[port]).await;
+    let port = lab.add("local", &more);
+    lab.start(&[port]);
     let backend = format!("nodegate_default_local_{port}");
-    lab.until_reached(port, &[0, 1]).await;
+    lab.until_reached(port, &[0, 1]);
     for index in 0..3 {
-        lab.drain(&backend, index).await;
+        lab.drain(&backend, index);
     }
-    lab.until_reached(port, &[0, 1]).await;
+    lab.until_reached(port, &[0, 1]);
     assert!(lab.sim.uncordon(&node_name(1)));
-    lab.until_reached(port, &[1]).await;
+    lab.until_reached(port, &[1]);
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 const HELD: &str = "nodegate_haproxy_problems{kind=\"held\"}";
 
 /// Kills either program at a random moment of a change, which is a reload or a few weights.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_programs_are_killed_at_random_and_come_back() {
-    let mut lab = Lab::new(2).await;
+#[test]
+fn both_programs_are_killed_at_random_and_come_back() {
+    let mut lab = Lab::new(2);
     lab.reload_interval = "0s";
-    let port = lab.publish().await;
+    let port = lab.publish();
     let backend = format!("nodegate_default_web_{port}");
     for round in 0..rounds(6, 100) {
         let (node, weight) = (node_name(0), if round % 2 == 0 { 0 } else { 100 });
@@ -25,30 +25,30 @@ async fn both_programs_are_killed_at_random_and_come_back() {
         if round % 3 != 0 {
             lab.change(round);
         }
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..600))).await;
+        std::thread::sleep(Duration::from_millis(fastrand::u64(0..600)));
         if fastrand::bool() {
-            lab.kill_program().await;
+            lab.kill_program();
             check(&lab.config).unwrap();
             lab.start_program();
         }
         if fastrand::bool() {
             lab.stop_haproxy();
-            lab.start_haproxy().await;
+            lab.start_haproxy();
         }
-        lab.until_weight(&backend, 0, weight).await;
-        lab.until("it is ready", async || lab.is_ready()).await;
+        lab.until_weight(&backend, 0, weight);
+        lab.until("it is ready", || lab.is_ready());
         get(port).unwrap_or_else(|error| panic!("round {round}: {error}\n{}", lab.log()));
     }
-    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
+    lab.until_metric("nodegate_haproxy_pending", 0.0);
     // A reload may be under way.
     let files = ["haproxy.cfg.applied", "haproxy.cfg.states"];
-    lab.until("no other file is left", async || lab.left_behind() == files).await;
+    lab.until("no other file is left", || lab.left_behind() == files);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
-    let mut lab = Lab::new(3).await;
-    let port = lab.publish().await;
+#[test]
+fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
+    let mut lab = Lab::new(3);
+    let port = lab.publish();
     let backend = format!("nodegate_default_web_{port}");
     let old = lab.written();
     let traffic = Traffic::start(port);
@@ -58,88 +58,87 @@ async fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
         (".if defined(NO)\nglobal\n", ".if"),
     ] {
         std::fs::write(&lab.template, template).unwrap();
-        lab.until_logged(says).await;
-        lab.until("the old file is back", async || lab.written() == old).await;
-        lab.until("it is ready", async || lab.is_ready()).await;
+        lab.until_logged(says);
+        lab.until("the old file is back", || lab.written() == old);
+        lab.until("it is ready", || lab.is_ready());
     }
     // A broken template keeps no cordon from the running HAProxy and its file.
-    lab.drain(&backend, 1).await;
-    lab.until("the file has the cordon", async || lab.written().contains(" weight 0")).await;
-    lab.undrain(&backend, 1).await;
-    let before = lab.reloads().await;
+    lab.drain(&backend, 1);
+    lab.until("the file has the cordon", || lab.written().contains(" weight 0"));
+    lab.undrain(&backend, 1);
+    let before = lab.reloads();
     std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
-    lab.until_reloaded(before).await;
+    lab.until_reloaded(before);
 
-    let master = lab.haproxy.as_ref().and_then(tokio::process::Child::id).unwrap();
+    let master = lab.haproxy.as_ref().unwrap().id();
     signal(master, "STOP");
     assert!(lab.sim.cordon(&node_name(0)));
-    lab.until("/readyz says so", async || lab.page("/readyz").contains("does not answer")).await;
+    lab.until("/readyz says so", || lab.page("/readyz").contains("does not answer"));
     signal(master, "CONT");
-    lab.until_weight(&backend, 0, 0).await;
-    lab.undrain(&backend, 0).await;
+    lab.until_weight(&backend, 0, 0);
+    lab.undrain(&backend, 0);
 
-    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
+    lab.until_metric("nodegate_haproxy_pending", 0.0);
     let old = lab.written();
-    let watching = async || lab.metric("nodegate_haproxy_watching");
-    lab.sim.kill().await;
-    lab.until("the outage is seen", async || watching().await == Some(0.0)).await;
+    let watching = || lab.metric("nodegate_haproxy_watching");
+    lab.cluster.kill_api();
+    lab.until("the outage is seen", || watching() == Some(0.0));
     let before = traffic.answered();
-    lab.until("traffic goes on", async || traffic.answered() > before + 20).await;
-    lab.until("it is ready", async || lab.is_ready()).await;
+    lab.until("traffic goes on", || traffic.answered() > before + 20);
+    lab.until("it is ready", || lab.is_ready());
     assert_eq!(lab.written(), old, "{}", lab.log());
-    lab.sim.restart(true).await.unwrap();
-    lab.until("it watches again", async || watching().await == Some(1.0)).await;
-    lab.drain(&backend, 0).await;
+    lab.cluster.wait(lab.sim.restart(true)).unwrap();
+    lab.until("it watches again", || watching() == Some(1.0));
+    lab.drain(&backend, 0);
     traffic.none_lost(&lab);
 }
 
 /// Each of them alone is within the limit.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_nodes_that_vanish_one_after_the_other_within_a_moment_are_one_removal() {
-    let mut lab = Lab::new(10).await;
-    lab.publish().await;
+#[test]
+fn ten_nodes_that_vanish_one_after_the_other_within_a_moment_are_one_removal() {
+    let mut lab = Lab::new(10);
+    lab.publish();
     for index in 0..10 {
         assert!(lab.sim.delete("nodes", "", &node_name(index)));
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        std::thread::sleep(Duration::from_millis(3));
     }
     // On a busy machine, the first half may be one change, and the second half another one.
-    lab.until("half of them are kept", async || lab.metric(HELD) >= Some(5.0)).await;
-    a_while(&lab).await;
+    lab.until("half of them are kept", || lab.metric(HELD) >= Some(5.0));
+    a_while(&lab);
     let servers = lab.written().split_once("backend nodegate_nodes").unwrap().1.matches("  server ").count();
     assert!(servers >= 5, "{}", lab.written());
 }
 
 /// Loses etcd's data and gets it back: the lists have nothing meanwhile, and no watch has reported a deletion.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_list_keeps_everything() {
-    let mut lab = publishing(0).await;
+#[test]
+fn an_empty_list_keeps_everything() {
+    let mut lab = publishing(0);
     let empty = lab.sim.back_up_etcd();
     for index in 0..3 {
         lab.add_node(index);
     }
-    let port = lab.publish().await;
-    lab.until("it has a status", async || ingress(&lab, "web") != Value::Null).await;
+    let port = lab.publish();
+    lab.until("it has a status", || ingress(&lab, "web") != Value::Null);
     let applied = || lab.read("haproxy.cfg.applied");
-    lab.until("it is remembered", async || applied().contains("\"web\"")).await;
+    lab.until("it is remembered", || applied().contains("\"web\""));
     let (before, status, full) = (lab.written(), ingress(&lab, "web"), lab.sim.back_up_etcd());
     let traffic = Traffic::start(port);
-    let sim = lab.sim.clone();
-    let restored = async |etcd| {
-        sim.kill().await;
-        sim.restore_etcd(etcd);
-        sim.restart(true).await.unwrap();
+    let restore = |lab: &Lab, etcd| {
+        lab.cluster.kill_api();
+        lab.sim.restore_etcd(etcd);
+        lab.cluster.wait(lab.sim.restart(true)).unwrap();
     };
-    restored(&empty).await;
-    lab.until_metric(HELD, 4.0).await;
-    lab.kill_program().await;
+    restore(&lab, &empty);
+    lab.until_metric(HELD, 4.0);
+    lab.kill_program();
     lab.start_program();
-    lab.until_metric(HELD, 4.0).await;
-    lab.until("it is ready", async || lab.is_ready()).await;
+    lab.until_metric(HELD, 4.0);
+    lab.until("it is ready", || lab.is_ready());
     assert_eq!(lab.written(), before, "{}", lab.log());
-    a_while(&lab).await;
-    restored(&full).await;
-    lab.until("nothing is kept any more", async || lab.metric(HELD).is_none()).await;
-    a_while(&lab).await;
+    a_while(&lab);
+    restore(&lab, &full);
+    lab.until("nothing is kept any more", || lab.metric(HELD).is_none());
+    a_while(&lab);
     assert_eq!((writes(&lab), ingress(&lab, "web")), (1, status), "{}", lab.log());
     traffic.none_lost(&lab);
 }

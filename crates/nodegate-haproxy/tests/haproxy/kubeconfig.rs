@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Runs the script. Returns its output and its errors, if it succeeds as expected.
 pub(crate) fn run(script: &Path, lab: &Lab, arguments: &[&str], succeeds: bool) -> (String, String) {
-    let kubeconfig = lab.dir.path().join("kubeconfig");
+    let kubeconfig = lab.cluster.kubeconfig();
     let output = Command::new(script).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
     let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert_eq!(output.status.success(), succeeds, "{arguments:?}: {out}\n{error}");
@@ -44,15 +44,15 @@ fn rights(kubectl: &Kubectl) -> String {
     rights.join("; ")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
-    let lab = Lab::new(1).await;
-    let kubectl = Kubectl::new(&lab.dir.path().join("kubeconfig"), lab.dir.path());
+#[test]
+fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
+    let lab = Lab::new(1);
+    let kubectl = lab.cluster.admin();
     for namespace in ["shop", "web"] {
         kubectl.must(&["create", "namespace", namespace]);
     }
     // As the package has it.
-    let packaged = lab.dir.path().join("share");
+    let packaged = lab.file("share");
     std::fs::create_dir_all(packaged.join("manifests")).unwrap();
     let from = Path::new(ROOT).join("manifests/publish-status.yaml");
     std::fs::copy(from, packaged.join("manifests/publish-status.yaml")).unwrap();

@@ -1,31 +1,28 @@
 //! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and nodegate-haproxy.
 
 use crate::servers::{Counts, Statuses, count, get, local, node_address, node_name, serve};
-use nodegate_kube_sim::Sim;
+use nodegate_kube_sim::{Sim, make_node};
 use nodegate_testbed::network::ports;
-use nodegate_testbed::programs::{nodegate_haproxy, system};
-use nodegate_testbed::{haproxy, http};
+use nodegate_testbed::programs::{must_run, nodegate_haproxy, system};
+use nodegate_testbed::{Scenario, haproxy, http, until_or};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
-
-/// The longest wait for one condition. 500 nodes need this long on a busy machine.
-const TIMEOUT: Duration = Duration::from_mins(2);
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Without retries, each request that goes astray is lost.
 pub(crate) const TEMPLATE: &str = "global\n  maxconn 2000\n";
 
 pub(crate) struct Lab {
-    pub(crate) dir: TempDir,
+    pub(crate) cluster: Scenario,
     pub(crate) sim: Sim,
     pub(crate) config: PathBuf,
     pub(crate) template: PathBuf,
-    pub(crate) master: PathBuf,
+    master: PathBuf,
     /// HAProxy's command, and the program's without its arguments.
     pub(crate) haproxy_command: Vec<String>,
     pub(crate) program_command: Vec<String>,
@@ -44,40 +41,38 @@ pub(crate) struct Lab {
 
 impl Lab {
     /// Starts a cluster with this number of nodes and nothing else. Neither program runs yet.
-    pub(crate) async fn new(nodes: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let sim = Sim::builder().tls(true).start().await.unwrap();
+    pub(crate) fn new(nodes: usize) -> Self {
+        let cluster = Scenario::of(Sim::builder().tls(true));
+        cluster.sim.write_kubeconfig(&cluster.kubeconfig()).unwrap();
+        let file = |name| cluster.dir.path().join(name);
+        let [config, template, master] = ["haproxy.cfg", "haproxy.cfg.TEMPLATE", "master.sock"].map(file);
+        std::fs::write(&template, TEMPLATE).unwrap();
+        let haproxy = ["haproxy", "-W", "-S", master.to_str().unwrap(), "-f", config.to_str().unwrap()];
         let served = Counts::default();
-        sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
-        let mut lab = Self {
-            config: dir.path().join("haproxy.cfg"),
-            template: dir.path().join("haproxy.cfg.TEMPLATE"),
-            master: dir.path().join("master.sock"),
-            haproxy_command: Vec::new(),
+        let lab = Self {
+            haproxy_command: haproxy.map(str::to_owned).to_vec(),
             program_command: vec![nodegate_haproxy().display().to_string()],
-            dir,
-            sim,
-            check_port: serve(&Counts::default(), &Statuses::default()).await,
-            node_port: serve(&served, &Statuses::default()).await,
+            sim: cluster.sim.clone(),
+            check_port: serve(&Counts::default(), &Statuses::default()),
+            node_port: serve(&served, &Statuses::default()),
             other_port: ports::free(),
             listen: local(ports::free()),
             reload_interval: "300ms",
-            served,
             program: None,
             haproxy: None,
             arguments: Vec::new(),
+            cluster,
+            config,
+            template,
+            master,
+            served,
         };
-        let (master, config) = (lab.master.to_str().unwrap(), lab.config.to_str().unwrap());
-        lab.haproxy_command = ["haproxy", "-W", "-S", master, "-f", config].map(str::to_owned).to_vec();
-        std::fs::write(&lab.template, TEMPLATE).unwrap();
-        for index in 0..nodes {
-            lab.add_node(index);
-        }
+        (0..nodes).for_each(|index| lab.add_node(index));
         lab
     }
 
     pub(crate) fn add_node(&self, index: usize) {
-        let mut node = nodegate_kube_sim::make_node(&node_name(index), index, 4_000);
+        let mut node = make_node(&node_name(index), index, 4_000);
         node["status"]["addresses"] = json!([{"type": "InternalIP", "address": node_address(index)}]);
         self.sim.apply(node).unwrap();
     }
@@ -96,67 +91,67 @@ impl Lab {
     }
 
     /// Creates a Service with more fields, whose port leads to an application on each node. Returns its port.
-    pub(crate) async fn add(&self, name: &str, more: Value) -> u16 {
+    pub(crate) fn add(&self, name: &str, more: &Value) -> u16 {
         let port = ports::free();
-        self.add_at(port, name, more).await;
+        self.add_at(port, name, more);
         port
     }
 
-    pub(crate) async fn add_at(&self, port: u16, name: &str, more: Value) {
+    pub(crate) fn add_at(&self, port: u16, name: &str, more: &Value) {
         // The API server gives each node port to one Service only.
-        let node_port = serve(&self.served, &Statuses::default()).await;
-        self.sim.apply(Self::service(name, port, node_port, &more)).unwrap();
+        let node_port = serve(&self.served, &Statuses::default());
+        self.sim.apply(Self::service(name, port, node_port, more)).unwrap();
     }
 
     /// Starts both programs, and waits until these ports answer.
-    pub(crate) async fn start(&mut self, ports: &[u16]) {
+    pub(crate) fn start(&mut self, ports: &[u16]) {
         self.start_program();
-        self.until("the file is written", async || self.config.exists()).await;
+        self.until("the file is written", || self.config.exists());
         if self.haproxy.is_none() {
-            self.start_haproxy().await;
+            self.start_haproxy();
         }
         for port in ports {
-            self.until(&format!("port {port} answers"), async || get(*port).is_ok()).await;
+            self.until(&format!("port {port} answers"), || get(*port).is_ok());
         }
-        self.until("the program is ready", async || self.is_ready()).await;
+        self.until("the program is ready", || self.is_ready());
     }
 
     /// Starts both programs with one Service. Returns its port.
-    pub(crate) async fn publish(&mut self) -> u16 {
+    pub(crate) fn publish(&mut self) -> u16 {
         let port = ports::free();
         self.sim.apply(Self::service("web", port, self.node_port, &json!({}))).unwrap();
-        self.start(&[port]).await;
+        self.start(&[port]);
         port
     }
 
-    pub(crate) async fn start_haproxy(&mut self) {
-        let log = self.log_file("haproxy.log");
-        let mut command = Command::from(system(&self.haproxy_command[0]));
-        command
-            .args(&self.haproxy_command[1..])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .kill_on_drop(true);
-        // HAProxy gets its own process group, so that one signal reaches it and its workers.
-        self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install)"));
+    pub(crate) fn start_haproxy(&mut self) {
+        let mut command = system(&self.haproxy_command[0]);
+        command.args(&self.haproxy_command[1..]);
+        self.haproxy = Some(self.spawn(command, "haproxy.log"));
         // From 3.1 on, the master lists a worker before it serves.
-        self.until("HAProxy runs", async || self.ask("show info").contains("Pid: ")).await;
+        self.until("HAProxy runs", || self.ask("show info").contains("Pid: "));
     }
 
     pub(crate) fn start_program(&mut self) {
-        let log = self.log_file("program.log");
-        let mut command = Command::from(self.command());
+        let mut command = self.command();
         command.args(["--listen", &self.listen.to_string()]);
-        self.program = Some(command.stdin(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap());
+        self.program = Some(self.spawn(command, "program.log"));
+    }
+
+    /// Starts a program whose output this log gets, with a process group of its own, so that one signal reaches HAProxy
+    /// and its workers.
+    fn spawn(&self, mut command: Command, log: &str) -> Child {
+        let log = OpenOptions::new().create(true).append(true).open(self.file(log)).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+        command.spawn().expect("the program runs (hack/install)")
     }
 
     /// Returns the command of the program, for this lab's cluster and HAProxy.
-    fn command(&self) -> std::process::Command {
-        let mut command = std::process::Command::new(&self.program_command[0]);
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program_command[0]);
         command.args(&self.program_command[1..]).arg("--config").arg(&self.config);
         command.arg("--master-socket").arg(&self.master).args(self.settings());
-        command.env("KUBECONFIG", self.dir.path().join("kubeconfig"));
+        command.env("KUBECONFIG", self.cluster.kubeconfig());
         command
     }
 
@@ -174,8 +169,13 @@ impl Lab {
     }
 
     /// Ends the program as a crash does.
-    pub(crate) async fn kill_program(&mut self) {
-        self.program.take().unwrap().kill().await.unwrap();
+    pub(crate) fn kill_program(&mut self) {
+        kill(self.program.take());
+    }
+
+    /// Kills HAProxy with all its processes.
+    pub(crate) fn stop_haproxy(&mut self) {
+        kill(self.haproxy.take());
     }
 
     /// Changes a Service of its own, which takes a reload.
@@ -186,7 +186,7 @@ impl Lab {
 
     /// Returns the names of the files beside `--config` that belong to it.
     pub(crate) fn left_behind(&self) -> Vec<String> {
-        let names = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
+        let names = self.cluster.dir.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());
         let names = names.map(|name| name.into_string().unwrap());
         let is_beside = |name: &String| name.starts_with("haproxy.cfg.") && !name.ends_with(".TEMPLATE");
         let mut names: Vec<String> = names.filter(is_beside).collect();
@@ -210,27 +210,23 @@ impl Lab {
     }
 
     /// Waits until requests to a port reach these nodes and no other.
-    pub(crate) async fn until_reached(&self, port: u16, nodes: &[usize]) {
-        self.until(&format!("requests to {port} reach {nodes:?}"), async || self.reached(port) == nodes)
-            .await;
+    pub(crate) fn until_reached(&self, port: u16, nodes: &[usize]) {
+        self.until(&format!("requests to {port} reach {nodes:?}"), || self.reached(port) == nodes);
     }
 
     /// Returns the tables of `--explain`.
     pub(crate) fn explain(&self) -> String {
-        let output = self.command().arg("--explain").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        must_run(self.command().arg("--explain"))
     }
 
-    /// Opens a log for a program's output.
-    fn log_file(&self, name: &str) -> std::fs::File {
-        let path = self.dir.path().join(name);
-        std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap()
+    /// Returns the path of a file of the lab.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.cluster.dir.path().join(name)
     }
 
     /// Returns the text of a file of the lab, if there is one.
     pub(crate) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
+        std::fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
     /// Returns the end of the logs of both programs.
@@ -256,8 +252,8 @@ impl Lab {
         Some((words.nth(1)?.parse().ok()?, old.matches(" worker ").count()))
     }
 
-    pub(crate) async fn reloads(&self) -> u64 {
-        self.got("an answer of the master", async || self.processes()).await.0
+    pub(crate) fn reloads(&self) -> u64 {
+        self.got("an answer of the master", || self.processes()).0
     }
 
     /// Returns the newest worker's answer, or nothing.
@@ -281,36 +277,26 @@ impl Lab {
     }
 
     /// Cordons a node, and waits until HAProxy gives its server no weight.
-    pub(crate) async fn drain(&self, backend: &str, index: usize) {
+    pub(crate) fn drain(&self, backend: &str, index: usize) {
         assert!(self.sim.cordon(&node_name(index)));
-        self.until_weight(backend, index, 0).await;
+        self.until_weight(backend, index, 0);
     }
 
     /// Uncordons a node, and waits until HAProxy gives its server weight.
-    pub(crate) async fn undrain(&self, backend: &str, index: usize) {
+    pub(crate) fn undrain(&self, backend: &str, index: usize) {
         assert!(self.sim.uncordon(&node_name(index)));
-        self.until_weight(backend, index, 100).await;
+        self.until_weight(backend, index, 100);
     }
 
-    pub(crate) async fn until_weight(&self, backend: &str, index: usize, weight: u32) {
-        let has = async || self.weight(backend, &node_name(index)) == Some(weight);
-        self.until(&format!("node {index} has the weight {weight}"), has).await;
+    pub(crate) fn until_weight(&self, backend: &str, index: usize, weight: u32) {
+        let has = || self.weight(backend, &node_name(index)) == Some(weight);
+        self.until(&format!("node {index} has the weight {weight}"), has);
     }
 
     /// Waits until HAProxy has reloaded since then, and everything is applied.
-    pub(crate) async fn until_reloaded(&self, before: u64) {
-        let reloaded = async || self.processes().is_some_and(|(reloads, _)| reloads > before);
-        self.until("HAProxy reloads", reloaded).await;
-        self.until_metric("nodegate_haproxy_pending", 0.0).await;
-    }
-
-    /// Kills HAProxy with all its processes.
-    pub(crate) fn stop_haproxy(&mut self) {
-        let Some(haproxy) = self.haproxy.take() else { return };
-        if let Some(pid) = haproxy.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            let _ = kill_process_group(pid, Signal::CONT);
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
+    pub(crate) fn until_reloaded(&self, before: u64) {
+        self.until("HAProxy reloads", || self.processes().is_some_and(|(reloads, _)| reloads > before));
+        self.until_metric("nodegate_haproxy_pending", 0.0);
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -327,56 +313,56 @@ impl Lab {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// Waits until a condition holds, and returns the time that it took. If it does not hold in time, panics with the logs.
-    pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
-        let began = Instant::now();
-        self.got(what, async || holds().await.then_some(())).await;
-        began.elapsed()
+    /// Waits until a condition holds. If it does not hold in time, panics with the logs.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        self.got(what, || holds().then_some(()));
     }
 
     /// Waits until the program's log has this text. A metric may change a moment earlier.
-    pub(crate) async fn until_logged(&self, text: &str) {
-        self.until(&format!("the log says {text:?}"), async || self.read("program.log").contains(text)).await;
+    pub(crate) fn until_logged(&self, text: &str) {
+        self.until(&format!("the log says {text:?}"), || self.read("program.log").contains(text));
     }
 
     /// Waits until a series has this value. A log line may appear a moment earlier.
-    pub(crate) async fn until_metric(&self, series: &str, value: f64) {
-        let holds = async || self.metric(series) == Some(value);
-        self.until(&format!("{series} is {value}\n{}", self.page("/metrics")), holds).await;
+    pub(crate) fn until_metric(&self, series: &str, value: f64) {
+        let what = format!("{series} is {value}\n{}", self.page("/metrics"));
+        self.until(&what, || self.metric(series) == Some(value));
     }
 
     /// Waits until `look` returns a value. Returns the value.
-    pub(crate) async fn got<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-        let began = Instant::now();
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            assert!(began.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+    pub(crate) fn got<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
+        until_or(look, || format!("{what}: not in time\n{}", self.log()))
     }
 
     /// Waits until requests reach only other nodes.
-    pub(crate) async fn until_spared(&self, index: usize) {
+    pub(crate) fn until_spared(&self, index: usize) {
         let all = || self.served.lock().unwrap().values().sum::<u64>();
-        self.until(&format!("node {index} is spared"), async || {
+        self.until(&format!("node {index} is spared"), || {
             let (before, others) = (count(&self.served, index), all());
-            self.until("requests", async || all() >= others + 20).await;
+            self.until("requests", || all() >= others + 20);
             count(&self.served, index) == before
-        })
-        .await;
+        });
     }
 
     /// Waits until a request reaches a node.
-    pub(crate) async fn until_asked(&self, index: usize) {
+    pub(crate) fn until_asked(&self, index: usize) {
         let before = count(&self.served, index);
-        self.until(&format!("node {index} is asked"), async || count(&self.served, index) > before).await;
+        self.until(&format!("node {index} is asked"), || count(&self.served, index) > before);
+    }
+}
+
+/// Kills a program with all processes of its group.
+fn kill(program: Option<Child>) {
+    if let Some(mut program) = program {
+        let group = Pid::from_raw(program.id().cast_signed()).unwrap();
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = program.wait();
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        self.kill_program();
         self.stop_haproxy();
     }
 }

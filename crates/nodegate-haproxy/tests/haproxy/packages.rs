@@ -106,19 +106,19 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) async fn start() -> Self {
-        let mut lab = Lab::new(3).await;
+    pub(crate) fn start() -> Self {
+        let mut lab = Lab::new(3);
         lab.listen = SocketAddr::from((ADDRESS, ports::free()));
         let [own, web] = [ports::free(), ports::free()].map(|port| SocketAddr::from((ADDRESS, port)));
-        let application = serve(&Counts::default(), &Statuses::default()).await;
-        lab.add_at(web.port(), "web", json!({})).await;
+        let application = serve(&Counts::default(), &Statuses::default());
+        lab.add_at(web.port(), "web", &json!({}));
         let debian = Debian::boot(&programs::debian(), None);
         debian.wait_running();
         std::fs::write(debian.path(OWN), hand_written(own.port(), application)).unwrap();
         std::fs::write(debian.path("/etc/apt/apt.conf.d/yes"), "APT::Get::Assume-Yes \"true\";\n").unwrap();
         debian.run("systemctl restart haproxy");
         std::fs::write(debian.path("/root/haproxy.kubeconfig"), account(&lab)).unwrap();
-        lab.until("HAProxy serves the other team", async || get_from(own).is_ok()).await;
+        lab.until("HAProxy serves the other team", || get_from(own).is_ok());
         let theirs = theirs(&debian);
         Self { lab, debian, web, own: Traffic::to(own), began: Instant::now(), theirs }
     }
@@ -154,27 +154,27 @@ impl Site {
     }
 
     /// Takes the three documented steps, with the settings before the last one.
-    async fn three_steps(&self) {
+    fn three_steps(&self) {
         let steps = self.documented(THREE_STEPS, 0);
         let (before, start) = steps.split_at(steps.find("systemctl enable").unwrap());
         self.debian.run(before);
         assert_eq!(self.states(), "disabled inactive static inactive");
-        self.starts(start).await;
+        self.starts(start);
     }
 
     /// Writes the settings, starts the program and waits until HAProxy serves.
-    async fn starts(&self, script: &str) {
+    fn starts(&self, script: &str) {
         std::fs::write(self.debian.path(SETTINGS), self.settings()).unwrap();
         self.debian.run(script);
-        self.serves().await;
+        self.serves();
     }
 
     /// Waits until HAProxy serves the Service and the program says so.
-    pub(crate) async fn serves(&self) {
-        self.lab.until("the Service is served", async || get_from(self.web).is_ok()).await;
-        self.lab.until("the program is ready", async || self.lab.is_ready()).await;
+    pub(crate) fn serves(&self) {
+        self.lab.until("the Service is served", || get_from(self.web).is_ok());
+        self.lab.until("the program is ready", || self.lab.is_ready());
         // HAProxy serves before systemd has read its message that it does.
-        self.lab.until("systemd knows", async || !self.states().contains("activating")).await;
+        self.lab.until("systemd knows", || !self.states().contains("activating"));
     }
 
     /// Returns whether the two units are enabled and active. Debian 12 has no word for a unit that is gone.
@@ -205,17 +205,13 @@ fn theirs(debian: &Debian) -> String {
     debian.run("cat /sys/fs/cgroup/system.slice/haproxy.service/cgroup.procs") + &files.concat()
 }
 
-pub(crate) async fn packed(versions: &'static [&'static str], formats: &'static str) -> Packages {
-    tokio::task::spawn_blocking(|| Packages::build(versions, formats)).await.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
-    let packages = packed(&[VERSION, LATER], "deb").await;
-    let site = Site::start().await;
+#[test]
+fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
+    let packages = Packages::build(&[VERSION, LATER], "deb");
+    let site = Site::start();
     let (lab, debian) = (&site.lab, &site.debian);
     packages.copy(debian, VERSION, "deb");
-    site.three_steps().await;
+    site.three_steps();
     assert_eq!(site.states(), "enabled active static active");
     let explained = debian.run(&site.documented(THREE_STEPS, 1));
     assert!(explained.contains("default/web"), "{explained}");
@@ -225,11 +221,11 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     // The unit lets the program try ports below 1024: one that another program has is left out of HAProxy's configuration.
     let taken =
         (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
-    lab.add_at(taken.local_addr().unwrap().port(), "low", json!({})).await;
+    lab.add_at(taken.local_addr().unwrap().port(), "low", &json!({}));
     let busy = "nodegate_haproxy_problems{kind=\"busy\"}";
-    lab.until_metric(busy, 1.0).await;
+    lab.until_metric(busy, 1.0);
     drop(taken);
-    lab.until("it is published when it is free", async || lab.metric(busy).is_none()).await;
+    lab.until("it is published when it is free", || lab.metric(busy).is_none());
 
     // The program's restart, its end and an upgrade are nothing to HAProxy.
     let (haproxy, traffic) = (site.pid(HAPROXY), Traffic::to(site.web));
@@ -237,8 +233,8 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     for what in ["systemctl restart", "systemctl kill --signal=KILL"] {
         let before = site.pid(PROGRAM);
         debian.run(&format!("{what} {PROGRAM}"));
-        lab.until("the program is back", async || !["0\n", &before].contains(&&*site.pid(PROGRAM))).await;
-        site.serves().await;
+        lab.until("the program is back", || !["0\n", &before].contains(&&*site.pid(PROGRAM)));
+        site.serves();
     }
     let before = site.pid(PROGRAM);
     let name = packages.copy(debian, LATER, "deb");
@@ -246,22 +242,22 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     assert_ne!(site.pid(PROGRAM), before, "the old program still runs");
     assert_eq!(debian.read(SETTINGS), site.settings());
     lab.sim.cordon(&node_name(0));
-    lab.until_spared(0).await;
+    lab.until_spared(0);
     assert_eq!((traffic.end(), site.pid(HAPROXY)), (Vec::new(), haproxy), "{}", debian.said());
 
     // HAProxy's restart and its end are nothing to the program.
     let before = site.pid(PROGRAM);
     for what in ["systemctl restart", "systemctl kill --signal=KILL"] {
         debian.run(&format!("{what} {HAPROXY}"));
-        site.serves().await;
+        site.serves();
     }
     assert_eq!(site.pid(PROGRAM), before);
     // A boot without the API server: HAProxy has the last configuration.
-    lab.sim.kill().await;
+    lab.cluster.kill_api();
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY} && systemctl start multi-user.target"));
-    lab.until("HAProxy serves", async || get_from(site.web).is_ok()).await;
-    lab.sim.restart(false).await.unwrap();
-    site.serves().await;
+    lab.until("HAProxy serves", || get_from(site.web).is_ok());
+    lab.cluster.restart_api();
+    site.serves();
 
     // A later installation finds settings and states.
     debian.run("apt-get remove nodegate-haproxy");
@@ -280,10 +276,10 @@ fn exposure(debian: &Debian, unit: &str) -> f64 {
     text.rsplit_once(": ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_the_rpm() {
-    let packages = packed(&[VERSION, LATER], "rpm").await;
-    let site = Site::start().await;
+#[test]
+fn so_does_the_rpm() {
+    let packages = Packages::build(&[VERSION, LATER], "rpm");
+    let site = Site::start();
     let debian = &site.debian;
     // As on RHEL, where a unit is not enabled unless an administrator says so.
     write(&debian.path("/etc/systemd/system-preset/99-default.preset"), "disable *\n");
@@ -292,7 +288,7 @@ async fn so_does_the_rpm() {
     debian.run("rpm --verify --nodeps nodegate-haproxy");
     assert_eq!(site.states(), "disabled inactive static inactive");
     let steps = site.documented(THREE_STEPS, 0);
-    site.starts(steps.split_once('\n').unwrap().1).await;
+    site.starts(steps.split_once('\n').unwrap().1);
 
     let (before, haproxy) = (site.pid(PROGRAM), site.pid(HAPROXY));
     rpm("--upgrade", &packages.copy(debian, LATER, "rpm"));
@@ -307,18 +303,18 @@ async fn so_does_the_rpm() {
 }
 
 /// Makes the other team's configuration the template.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[test]
 #[ignore = "one more system; make release-test"]
-async fn the_haproxy_in_use_gets_the_services() {
-    let packages = packed(&[VERSION], "deb").await;
-    let site = Site::start().await;
+fn the_haproxy_in_use_gets_the_services() {
+    let packages = Packages::build(&[VERSION], "deb");
+    let site = Site::start();
     let debian = &site.debian;
     packages.copy(debian, VERSION, "deb");
-    site.three_steps().await;
+    site.three_steps();
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY}"));
     let began = Instant::now();
     debian.run(&site.documented("### Your own HAProxy", 0));
-    site.serves().await;
+    site.serves();
     assert_eq!(site.own.lost_since(began), 0, "{}", debian.said());
     let (template, written) = (debian.read(&format!("{OWN}.TEMPLATE")), debian.read(OWN));
     assert!(written.starts_with(&template) && written.contains("nodegate_default_web"), "{written}");

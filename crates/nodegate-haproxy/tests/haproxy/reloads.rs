@@ -13,21 +13,21 @@ const HELD: u64 = 40;
 const MOST_OLD: usize = 51;
 
 /// Cordons and uncordons one node after the other under many requests, while 50 connections are open.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_takes_no_reload() {
+#[test]
+fn a_cordon_takes_no_reload() {
     let (cordons, requests) = rounds((10, 1_000), (200, 100_000));
-    let mut lab = Lab::new(3).await;
-    let port = lab.publish().await;
+    let mut lab = Lab::new(3);
+    let port = lab.publish();
     let backend = format!("nodegate_default_web_{port}");
     let held: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(local(port)).unwrap()).collect();
-    let (began, traffic) = (lab.reloads().await, Traffic::start(port));
+    let (began, traffic) = (lab.reloads(), Traffic::start(port));
     for round in 0..cordons {
-        lab.drain(&backend, round % 3).await;
-        lab.undrain(&backend, round % 3).await;
-        lab.until("requests", async || traffic.answered() >= requests * (round + 1) / cordons).await;
+        lab.drain(&backend, round % 3);
+        lab.undrain(&backend, round % 3);
+        lab.until("requests", || traffic.answered() >= requests * (round + 1) / cordons);
     }
-    lab.until("the file has the weights", async || !lab.written().contains("weight 0")).await;
-    assert_eq!(lab.reloads().await, began, "{}", lab.log());
+    lab.until("the file has the weights", || !lab.written().contains("weight 0"));
+    assert_eq!(lab.reloads(), began, "{}", lab.log());
     let answered = traffic.answered();
     traffic.none_lost(&lab);
     for stream in held {
@@ -37,58 +37,58 @@ async fn a_cordon_takes_no_reload() {
 }
 
 /// Clients send 500 requests for each reload. Before it, one opens a connection and keeps it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_lost_over_reloads() {
+#[test]
+fn no_request_is_lost_over_reloads() {
     let reloads = rounds(10, 200);
-    let mut lab = Lab::new(2).await;
+    let mut lab = Lab::new(2);
     lab.reload_interval = "0s";
-    let port = lab.publish().await;
+    let port = lab.publish();
     let traffic = Traffic::start(port);
-    let began = lab.reloads().await;
+    let began = lab.reloads();
     let (mut held, mut most_old) = (Vec::new(), 0);
     for round in 0..reloads {
         held.push(TcpStream::connect(local(port)).unwrap());
-        let before = lab.reloads().await;
+        let before = lab.reloads();
         lab.change(round);
-        lab.until_reloaded(before).await;
+        lab.until_reloaded(before);
         let due = 500 * usize::try_from(round + 1).unwrap();
-        lab.until("requests are answered", async || traffic.answered() >= due).await;
+        lab.until("requests are answered", || traffic.answered() >= due);
         most_old = most_old.max(lab.processes().map_or(0, |(_, old)| old));
         if round == (reloads - 1).min(HELD) {
             // The connection from before the first reload still works.
             assert!(answers(held.swap_remove(0)));
         }
     }
-    let made = lab.reloads().await - began;
+    let made = lab.reloads() - began;
     traffic.none_lost(&lab);
     eprintln!("{made} changes of a Service, at most {most_old} old workers: 0 lost");
     assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bursts_of_services_are_a_few_reloads_of_its_own_haproxy_and_of_an_operator_s() {
-    bursts(false).await;
-    bursts(true).await;
+#[test]
+fn bursts_of_services_are_a_few_reloads_of_its_own_haproxy_and_of_an_operator_s() {
+    bursts(false);
+    bursts(true);
 }
 
 /// Deletes, changes and creates Services faster than HAProxy may reload.
-async fn bursts(has_run_before: bool) {
+fn bursts(has_run_before: bool) {
     let [own, ports @ ..]: [u16; 5] = std::array::from_fn(|_| ports::free());
-    let mut lab = Lab::new(2).await;
+    let mut lab = Lab::new(2);
     lab.reload_interval = "2s";
     let answer = "timeout client 5s\n  http-request return status 200";
     let template = format!("{TEMPLATE}listen own\n  mode http\n  bind 127.0.0.1:{own}\n  {answer}\n");
     std::fs::write(&lab.template, template).unwrap();
     if has_run_before {
         std::fs::copy(&lab.template, &lab.config).unwrap();
-        lab.start_haproxy().await;
+        lab.start_haproxy();
     }
-    let web = lab.publish().await;
+    let web = lab.publish();
     let mut node_ports = Vec::new();
     for _ in ports {
-        node_ports.push(serve(&lab.served, &Statuses::default()).await);
+        node_ports.push(serve(&lab.served, &Statuses::default()));
     }
-    let (traffic, before) = ([own, web].map(Traffic::start), lab.reloads().await);
+    let (traffic, before) = ([own, web].map(Traffic::start), lab.reloads());
     let began = std::time::Instant::now();
     for round in 0..100_usize {
         for (index, port) in ports.into_iter().enumerate() {
@@ -101,13 +101,13 @@ async fn bursts(has_run_before: bool) {
                 lab.sim.apply(Lab::service(&name, port, node_ports[index], &more)).unwrap();
             }
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        std::thread::sleep(Duration::from_millis(20));
     }
     // The last round has deleted the second one.
     let answer = || ports.map(|port| get(port).is_ok());
-    lab.until("those that are left are served", async || answer() == [true, false, true, true]).await;
-    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
-    let (took, made) = (began.elapsed(), lab.reloads().await - before);
+    lab.until("those that are left are served", || answer() == [true, false, true, true]);
+    lab.until_metric("nodegate_haproxy_pending", 0.0);
+    let (took, made) = (began.elapsed(), lab.reloads() - before);
     assert!(made <= 2 + took.as_secs() / 2, "{made} reloads in {took:?}\n{}", lab.log());
     eprintln!("400 changes of four Services in bursts, {made} reloads: 0 lost");
     for traffic in traffic {

@@ -3,14 +3,12 @@
 use crate::lab::Lab;
 use nodegate_testbed::http::{self, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use socket2::SockRef;
+use nodegate_testbed::stub::StubServer;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 /// Requests by the node that they reached.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
@@ -32,44 +30,27 @@ pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
 pub(crate) type Statuses = Arc<Mutex<BTreeMap<IpAddr, &'static str>>>;
 
 /// Starts a server as [`serve_requests`], which counts requests by the address that they reached.
-pub(crate) async fn serve(counts: &Counts, statuses: &Statuses) -> u16 {
+pub(crate) fn serve(counts: &Counts, statuses: &Statuses) -> u16 {
     let (counts, statuses) = (counts.clone(), statuses.clone());
     serve_requests(move |at, _| {
         *counts.lock().unwrap().entry(at).or_default() += 1;
         statuses.lock().unwrap().get(&at).copied().unwrap_or("200 OK")
     })
-    .await
 }
 
 /// Starts an HTTP server on all addresses, which answers with the status for an address and a request. With an empty
 /// one, it closes the connection without an answer. Returns its port.
-pub(crate) async fn serve_requests(
-    status: impl Fn(IpAddr, &str) -> &'static str + Clone + Send + 'static,
-) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    // HAProxy begins all its checks within a second, and one socket here is all nodes.
-    SockRef::from(&listener).listen(4096).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let status = status.clone();
-            tokio::spawn(async move {
-                let mut buffer = [0; 2048];
-                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
-                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-                let status = status(at, &String::from_utf8_lossy(&buffer[..bytes]));
-                if status.is_empty() {
-                    return;
-                }
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
-                let _ = stream.write_all(answer.as_bytes()).await;
-                let _ = stream.shutdown().await;
-                let _ = stream.read(&mut buffer).await;
-            });
+pub(crate) fn serve_requests(status: impl Fn(IpAddr, &str) -> &'static str + Send + Sync + 'static) -> u16 {
+    let answer = move |request: &str, stream: &mut TcpStream| {
+        // A check of the connection alone sends nothing.
+        let at = stream.local_addr().ok().filter(|_| !request.is_empty());
+        let status = at.map(|at| status(at.ip(), request)).unwrap_or_default();
+        if !status.is_empty() {
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+            let _ = stream.write_all(answer.as_bytes());
         }
-    });
-    port
+    };
+    StubServer::start_at(SocketAddr::from(([0; 4], 0)), answer).address().port()
 }
 
 /// Sends one request on a connection of its own.

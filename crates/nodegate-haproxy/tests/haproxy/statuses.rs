@@ -4,7 +4,6 @@
 use crate::lab::Lab;
 use crate::servers::{get, get_from};
 use nodegate_kube_sim::Rule;
-use nodegate_testbed::kubectl::Kubectl;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +15,8 @@ fn proxy(address: &str) -> Value {
 }
 
 /// Returns a lab whose program publishes statuses. No program runs yet.
-pub(crate) async fn publishing(nodes: usize) -> Lab {
-    let mut lab = Lab::new(nodes).await;
+pub(crate) fn publishing(nodes: usize) -> Lab {
+    let mut lab = Lab::new(nodes);
     lab.arguments = vec![format!("--publish-status={ADDRESS}")];
     lab
 }
@@ -27,9 +26,9 @@ pub(crate) fn ingress(lab: &Lab, name: &str) -> Value {
     service["status"]["loadBalancer"]["ingress"].clone()
 }
 
-async fn until_ingress(lab: &Lab, name: &str, wanted: &Value) {
+fn until_ingress(lab: &Lab, name: &str, wanted: &Value) {
     let what = format!("{name} has the addresses {wanted}; it has {}", ingress(lab, name));
-    lab.until(&what, async || ingress(lab, name) == *wanted).await;
+    lab.until(&what, || ingress(lab, name) == *wanted);
 }
 
 /// Returns the number of requests to write a status, whatever the answer.
@@ -38,56 +37,55 @@ pub(crate) fn writes(lab: &Lab) -> u64 {
 }
 
 /// Waits so long that everything that is due has been done.
-pub(crate) async fn a_while(lab: &Lab) {
-    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+pub(crate) fn a_while(lab: &Lab) {
+    lab.until_metric("nodegate_haproxy_pending", 0.0);
+    std::thread::sleep(Duration::from_secs(3));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_one_cluster_write_the_same_and_one_goes_on_alone() {
-    let (mut first, mut second) = (publishing(2).await, publishing(0).await);
+#[test]
+fn two_of_one_cluster_write_the_same_and_one_goes_on_alone() {
+    let (mut first, mut second) = (publishing(2), publishing(0));
     for (lab, address) in [(&mut first, "127.0.0.1"), (&mut second, "127.0.0.2")] {
         lab.arguments.push(format!("--bind={address}"));
     }
     second.sim = first.sim.clone();
-    second.sim.write_kubeconfig(&second.dir.path().join("kubeconfig")).unwrap();
+    second.sim.write_kubeconfig(&second.cluster.kubeconfig()).unwrap();
     second.check_port = first.check_port;
-    let port = first.add("web", json!({})).await;
-    first.start(&[port]).await;
-    second.start(&[]).await;
+    let port = first.add("web", &json!({}));
+    first.start(&[port]);
+    second.start(&[]);
     let there = SocketAddr::from(([127, 0, 0, 2], port));
-    second.until("the second one serves", async || get_from(there).is_ok()).await;
-    until_ingress(&first, "web", &proxy(ADDRESS)).await;
-    a_while(&first).await;
+    second.until("the second one serves", || get_from(there).is_ok());
+    until_ingress(&first, "web", &proxy(ADDRESS));
+    a_while(&first);
     let before = writes(&first);
     assert!((1..=2).contains(&before), "{before}\n{}", first.log());
-    first.kill_program().await;
-    first.add("next", json!({})).await;
-    until_ingress(&second, "next", &proxy(ADDRESS)).await;
+    first.kill_program();
+    first.add("next", &json!({}));
+    until_ingress(&second, "next", &proxy(ADDRESS));
     first.start_program();
-    first.until("it is back", async || first.is_ready()).await;
-    a_while(&first).await;
+    first.until("it is back", || first.is_ready());
+    a_while(&first);
     assert_eq!(writes(&first), before + 1, "the other one repeats nothing\n{}", first.log());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_goes_with_its_service_and_those_of_others_stay() {
-    let mut lab = publishing(1).await;
-    let web = lab.add("web", json!({})).await;
+#[test]
+fn a_status_goes_with_its_service_and_those_of_others_stay() {
+    let mut lab = publishing(1);
+    let web = lab.add("web", &json!({}));
     let foreign = proxy("198.51.100.1");
     let status = json!({"status": {"loadBalancer": {"ingress": foreign}}});
-    let others = lab.add("others", status).await;
-    lab.add("class", json!({"spec": {"loadBalancerClass": "example.com/other"}})).await;
+    let others = lab.add("others", &status);
+    lab.add("class", &json!({"spec": {"loadBalancerClass": "example.com/other"}}));
     let annotations = json!({"nodegate.io/haproxy-publish": "true"});
     let more = json!({"metadata": {"annotations": annotations}, "spec": {"type": "NodePort"}});
-    let node_port = lab.add("node-port", more).await;
-    lab.start(&[web, others, node_port]).await;
-    until_ingress(&lab, "web", &proxy(ADDRESS)).await;
-    let kubectl = Kubectl::new(&lab.dir.path().join("kubeconfig"), lab.dir.path());
-    kubectl.must(&["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
-    until_ingress(&lab, "web", &Value::Null).await;
-    lab.until("the port is closed", async || get(web).is_err()).await;
-    a_while(&lab).await;
+    let node_port = lab.add("node-port", &more);
+    lab.start(&[web, others, node_port]);
+    until_ingress(&lab, "web", &proxy(ADDRESS));
+    lab.cluster.kubectl(&["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
+    until_ingress(&lab, "web", &Value::Null);
+    lab.until("the port is closed", || get(web).is_err());
+    a_while(&lab);
     assert_eq!(ingress(&lab, "others"), foreign);
     for name in ["class", "node-port"] {
         assert_eq!(ingress(&lab, name), Value::Null, "{name}");
@@ -95,16 +93,16 @@ async fn a_status_goes_with_its_service_and_those_of_others_stay() {
     assert_eq!(writes(&lab), 2, "one for each change\n{}", lab.log());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_say_why_a_service_is_not_published() {
-    let mut lab = publishing(1).await;
-    let port = lab.publish().await;
-    lab.add_at(port, "late", json!({"metadata": {"creationTimestamp": "2099-01-01T00:00:00Z"}})).await;
+#[test]
+fn events_say_why_a_service_is_not_published() {
+    let mut lab = publishing(1);
+    let port = lab.publish();
+    lab.add_at(port, "late", &json!({"metadata": {"creationTimestamp": "2099-01-01T00:00:00Z"}}));
     let annotations = json!({"nodegate.io/haproxy-publish": "false"});
-    lab.add("ignored", json!({"metadata": {"annotations": annotations}})).await;
+    lab.add("ignored", &json!({"metadata": {"annotations": annotations}}));
     let sim = lab.sim.clone();
     let events = || sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished");
-    let event = lab.got("an Event", async || events().next()).await;
+    let event = lab.got("an Event", || events().next());
     let why = event["message"].as_str().unwrap();
     assert!(why.contains("which default/web has had for longer"), "{why}");
     assert_eq!(
@@ -113,24 +111,24 @@ async fn events_say_why_a_service_is_not_published() {
     );
     let uid = lab.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
     assert_eq!(event["involvedObject"]["uid"], uid);
-    a_while(&lab).await;
+    a_while(&lab);
     let posted = sim.counters().read().count("create", "events", 0);
     assert_eq!((events().count(), posted), (1, 1), "no other Service, and not twice");
     assert_eq!(ingress(&lab, "late"), Value::Null);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_writes_are_tried_again_and_disturb_nothing() {
-    let mut lab = publishing(1).await;
+#[test]
+fn refused_writes_are_tried_again_and_disturb_nothing() {
+    let mut lab = publishing(1);
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
     let write = Rule::allow(&["patch"], "", &["services/status"]);
     lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read.clone()]);
-    std::fs::write(lab.dir.path().join("kubeconfig"), lab.sim.kubeconfig_for("writer")).unwrap();
-    let port = lab.publish().await;
-    lab.until_logged("lacks rights for --publish-status, which manifests/publish-status.yaml has").await;
-    lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
+    std::fs::write(lab.cluster.kubeconfig(), lab.sim.kubeconfig_for("writer")).unwrap();
+    let port = lab.publish();
+    lab.until_logged("lacks rights for --publish-status, which manifests/publish-status.yaml has");
+    lab.drain(&format!("nodegate_default_web_{port}"), 0);
     assert_eq!(ingress(&lab, "web"), Value::Null);
     lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read, write]);
-    until_ingress(&lab, "web", &proxy(ADDRESS)).await;
-    lab.until_logged("writing to the cluster works again").await;
+    until_ingress(&lab, "web", &proxy(ADDRESS));
+    lab.until_logged("writing to the cluster works again");
 }

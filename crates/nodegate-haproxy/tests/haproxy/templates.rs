@@ -25,36 +25,36 @@ const HOSTILE: [(&str, &str); 12] = [
     ),
 ];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_defaults_reach_no_generated_section() {
-    let mut lab = Lab::new(2).await;
-    let port = lab.publish().await;
+#[test]
+fn hostile_defaults_reach_no_generated_section() {
+    let mut lab = Lab::new(2);
+    let port = lab.publish();
     let backend = format!("nodegate_default_web_{port}");
     // HAProxy lets no section inherit from one with rules by chance.
     let rules = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
     for (name, words) in HOSTILE {
-        let before = lab.reloads().await;
+        let before = lab.reloads();
         let template = format!("{rules}defaults hostile\n  {words}\n  timeout connect 1s\n");
         std::fs::write(&lab.template, &template).unwrap();
-        lab.until_reloaded(before).await;
+        lab.until_reloaded(before);
         assert!(lab.written().starts_with(&template), "{name}");
         for index in 0..2 {
-            let up = async || lab.status("nodegate_nodes", &node_name(index)) == "UP";
-            lab.until(&format!("{name}: node {index} passes its check"), up).await;
+            let up = || lab.status("nodegate_nodes", &node_name(index)) == "UP";
+            lab.until(&format!("{name}: node {index} passes its check"), up);
         }
         get(port).unwrap_or_else(|error| panic!("{name}: {error}\n{}", lab.log()));
-        lab.drain(&backend, 0).await;
-        lab.until(&format!("{name}: only the other node serves"), async || lab.reached(port) == [1]).await;
-        lab.undrain(&backend, 0).await;
-        lab.until(&format!("{name}: both serve"), async || lab.reached(port) == [0, 1]).await;
+        lab.drain(&backend, 0);
+        lab.until(&format!("{name}: only the other node serves"), || lab.reached(port) == [1]);
+        lab.undrain(&backend, 0);
+        lab.until(&format!("{name}: both serve"), || lab.reached(port) == [0, 1]);
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn variables_directory_options_and_sockets_of_the_master_count() {
+#[test]
+fn variables_directory_options_and_sockets_of_the_master_count() {
     let own = ports::free();
-    let mut lab = Lab::new(1).await;
-    let home = lab.dir.path().join("home");
+    let mut lab = Lab::new(1);
+    let home = lab.file("home");
     std::fs::create_dir(&home).unwrap();
     let page = "HTTP/1.0 503 Own\r\n\r\nown page";
     std::fs::write(home.join("503.http"), page).unwrap();
@@ -71,14 +71,14 @@ async fn variables_directory_options_and_sockets_of_the_master_count() {
     );
     lab.haproxy_command.extend(["-dr", "-C", home.to_str().unwrap()].map(str::to_owned));
     lab.haproxy_command.splice(0..0, ["python3", "-c", &listener].map(str::to_owned));
-    lab.start_haproxy().await;
+    lab.start_haproxy();
     assert_eq!(get(own), Err("status 503".to_owned()));
     std::fs::remove_file(&lab.config).unwrap();
-    lab.add_at(own, "thief", json!({})).await;
-    let port = lab.add("web", json!({})).await;
+    lab.add_at(own, "thief", &json!({}));
+    let port = lab.add("web", &json!({}));
     lab.start_program();
-    lab.until("the Service is served", async || get(port).is_ok() && lab.is_ready()).await;
+    lab.until("the Service is served", || get(port).is_ok() && lab.is_ready());
     let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;
     assert!(body.contains("own page"), "the template's part serves as before: {body}");
-    lab.until_metric("nodegate_haproxy_problems{kind=\"busy\"}", 1.0).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"busy\"}", 1.0);
 }

@@ -3,7 +3,7 @@
 use crate::http::TIMEOUT;
 use crate::programs::{system, try_run};
 use crate::waiting::{until, until_or};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The script that makes the documented state file.
 const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/load-balancers/haproxy-states.awk");
 
-/// A running HAProxy with a backend `nodes`. Drop ends it.
+/// A running HAProxy with a backend `nodes`, and its log beside the configuration. Drop ends it.
 pub struct Haproxy {
     program: PathBuf,
     child: Child,
@@ -182,7 +182,8 @@ fn command(program: &Path, args: &[&str], configuration: &Path) -> Command {
 
 fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
     let mut command = command(program, &["-db"], configuration);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let log = File::create(configuration.with_extension("log")).unwrap();
+    command.args(args).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     command.spawn().expect("haproxy is needed: hack/install installs it")
 }
 

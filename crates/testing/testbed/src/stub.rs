@@ -1,7 +1,9 @@
 //! A server for a check on this node, with answers that the test chooses.
 
+use crate::waiting::until;
+use socket2::SockRef;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,6 +12,7 @@ use std::time::Duration;
 /// A server that calls a function for each connection after the request, on its own threads.
 pub struct StubServer {
     address: SocketAddr,
+    listener: TcpListener,
     asked: Arc<AtomicUsize>,
     last_request: Arc<Mutex<String>>,
 }
@@ -25,16 +28,18 @@ impl StubServer {
         address: SocketAddr,
         answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        // A process that another test is just starting holds inherited listeners until it runs its own program.
+        let listener = until("the server's port", || TcpListener::bind(address).ok());
         let server = Self {
             address: listener.local_addr().unwrap(),
+            listener: listener.try_clone().unwrap(),
             asked: Arc::default(),
             last_request: Arc::default(),
         };
         let (answer, asked, last_request) =
             (Arc::new(answer), server.asked.clone(), server.last_request.clone());
         thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
+            for mut stream in listener.incoming().map_while(Result::ok) {
                 asked.fetch_add(1, Ordering::SeqCst);
                 let (answer, last_request) = (answer.clone(), last_request.clone());
                 thread::spawn(move || {
@@ -52,6 +57,12 @@ impl StubServer {
         let bytes = bytes.into();
         // The client may have given up.
         Self::start(move |stream| drop(stream.write_all(&bytes)))
+    }
+
+    /// Ends as an evicted pod does: it accepts no new connections and finishes the open ones.
+    pub fn stop(&self) {
+        // This also wakes the thread that accepts.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 
     /// Returns the address of the listener.
@@ -80,7 +91,7 @@ pub(crate) fn read_request(stream: &mut TcpStream) -> String {
     while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
         request.push(byte[0]);
     }
-    String::from_utf8(request).unwrap()
+    String::from_utf8_lossy(&request).into_owned()
 }
 
 /// Sends nothing until the other side has closed the connection.
