@@ -43,7 +43,10 @@ impl Predecessor {
     /// Parses the JSON of a status or a file about the node with this name. Each item is taken or left by itself. The
     /// error is that it is about another node, or not what an agent writes.
     pub fn parse(json: &[u8], node: &str, wall: SystemTime) -> Result<Self, String> {
-        let json = serde_json::from_slice(json).map_err(|error| foreign(&error))?;
+        // The parser's message could be as long as the text that it read.
+        let json = serde_json::from_slice(json).map_err(|error| {
+            format!("it is not what an agent writes (line {}, column {})", error.line(), error.column())
+        })?;
         let mut status = Items { json: Value::Object(json), left: Vec::new() };
         if let Some(other) = status.take::<String>("/node").filter(|name| name != node) {
             return Err(format!("it is about the node {:?}", clean(other)));
@@ -113,11 +116,6 @@ impl Items {
             services: services.into_iter().map(|one| (one.service, one.local_endpoints)).collect(),
         }))
     }
-}
-
-/// Returns where a text stops being a status. The parser's message could be as long as the text that it read.
-fn foreign(error: &serde_json::Error) -> String {
-    format!("it is not what an agent writes (line {}, column {})", error.line(), error.column())
 }
 
 /// Returns the time since a file was written. The error says that it comes from the future.

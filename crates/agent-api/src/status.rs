@@ -146,17 +146,15 @@ impl Status {
         let (verdict, reason) = why(&board.default_reports(now));
         let configured = board.node_name().is_some();
         let shown = configured && (verdict != Verdict::Ready || freshness.stale);
-        let published = board.published();
+        let (state, node_ready) = (board.state(), board.report(CheckId::NodeReady, now));
+        let facts = state.node.facts();
         Self {
             node: board.node_name().map(str::to_owned),
-            uid: published.state.node.facts().and_then(|facts| facts.uid.clone()),
-            start_id: String::new(),
+            uid: facts.and_then(|facts| facts.uid.clone()),
             version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             uptime_ms: millis(now.since(Moment::default())),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
-            hint: None,
-            port_taken: None,
             error: (!configured).then_some(Cow::Borrowed(NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
@@ -167,20 +165,20 @@ impl Status {
                 on_stale: board.policy().on_stale.to_string(),
             },
             last_known: board.last_known(now).filter(|_| configured),
-            unconfirmed: configured && board.unconfirmed(now),
-            kept: board.kept(now).filter(|_| configured),
+            unconfirmed: configured && node_ready.unconfirmed,
+            kept: facts.and_then(|facts| facts.kept.clone()).filter(|_| configured && node_ready.kept),
             max_drained: Some(board.policy().max_drained).filter(|max| *max != MaxDrained::OFF),
-            was_kept: published.state.cordon == Cordon::Granted { was_kept: true },
+            was_kept: state.cordon == Cordon::Granted { was_kept: true },
             leaves_in_ms: board.leaves_at(now).map(|at| millis(at.since(now))),
-            host: published.state.host,
-            node_exists: published.state.node.exists(),
+            host: state.host,
+            node_exists: state.node.exists(),
             facts_format: FACTS_FORMAT,
-            facts: published.state.node.facts().cloned(),
+            facts: facts.cloned(),
             services: board.services(now).iter().filter_map(|view| ServiceStatus::of(board, view)).collect(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
-            probers: Vec::new(),
             drain: DrainStatus { since_ms: millis(now.since(board.last_signal())), ..DrainStatus::default() },
             flips: board.flips().collect(),
+            ..Self::default()
         }
     }
 
@@ -198,8 +196,8 @@ impl Status {
 impl CheckStatus {
     fn read(board: &BoardView<'_>, id: CheckId) -> Self {
         let now = board.now;
-        let published = board.published();
-        let result = published.state.local_result(id);
+        let state = board.state();
+        let result = state.local_result(id);
         let local = board.catalog().local(id);
         let active = local.is_none_or(|check| check.begins != StartMode::Never && result.is_some());
         let report = board.report(id, now);

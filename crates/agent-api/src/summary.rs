@@ -1,7 +1,7 @@
 //! `/drain.json`, the progress of a drain for programs that poll it often, and the JSON of `/wait`, which everybody asks
 //! who waits for an acknowledgement.
 
-use crate::drain::{ServiceStatus, WaitingFor};
+use crate::drain::ServiceStatus;
 use crate::status::Status;
 use nodegate_readiness::probers::{AckSettings, Goal, ProberRecord, WaitState};
 use nodegate_readiness::{HostSignals, Kept, Verdict};
@@ -66,6 +66,8 @@ impl DrainSummary {
     /// Returns the summary of a status: of its node, or of one of its Services.
     pub fn of(status: &Status, service: Option<&ServiceStatus>) -> Self {
         let drain = service.map_or(&status.drain, |service| &service.drain);
+        let first = drain.waiting_for.iter().take(NAMED);
+        let waiting_for = first.map(|one| cut(&format!("{} {}", one.prober, one.request), LENGTH));
         Self {
             node: status.node.clone(),
             uid: status.uid.as_deref().map(|uid| cut(uid, LENGTH)),
@@ -85,7 +87,7 @@ impl DrainSummary {
             acknowledged_probers: drain.acknowledged_probers,
             probers: drain.probers,
             needs_ms: drain.needs_ms,
-            waiting_for: drain.waiting_for.iter().take(NAMED).map(WaitingFor::named).collect(),
+            waiting_for: waiting_for.collect(),
             not_known: drain.not_known.as_deref().map(|why| cut(why, REASON)),
             not_known_code: drain.not_known_code.clone(),
             balancers: !drain.balancers.is_empty(),
@@ -103,12 +105,6 @@ impl DrainSummary {
                 return json;
             }
         }
-    }
-}
-
-impl WaitingFor {
-    fn named(&self) -> String {
-        cut(&format!("{} {}", self.prober, self.request), LENGTH)
     }
 }
 

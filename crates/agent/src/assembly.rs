@@ -110,7 +110,8 @@ impl AssembledAgent {
             on_flip(flip);
             tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
         });
-        let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
+        let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks));
+        let _ = board.on_flip.set(on_flip);
         let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
         let watch_metrics = Arc::new(WatchMetrics::default());
         let activator = runner.clone();

@@ -87,9 +87,7 @@ impl OwnPort {
     fn addresses(&self) -> Vec<IpAddr> {
         let addresses = match self.address {
             Some(address) if !address.is_unspecified() => vec![address],
-            _ => {
-                self.board.published().state.node.facts().map_or(Vec::new(), |node| node.internal_ips.clone())
-            }
+            _ => self.board.state().node.facts().map_or(Vec::new(), |node| node.internal_ips.clone()),
         };
         addresses.into_iter().filter(|address| !address.is_loopback()).take(MAX_ADDRESSES).collect()
     }

@@ -2,6 +2,7 @@
 //! the API server, and for a cordoned node that is kept in the pool. No answer depends on this task; requests read the
 //! freshness themselves.
 
+use nodegate_agent_api::Status;
 use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::{self, last_known};
 use nodegate_program::Episode;
@@ -18,22 +19,22 @@ type Watched = (Option<String>, &'static str, bool);
 
 /// Looks at all that may last.
 fn look(board: &Board, now: Moment) -> [Watched; 5] {
-    let cut_off = board.unconfirmed(now).then(|| {
-        let left = board.leaves_at(now).map(|at| format!(" for {} more", Age::from(at.since(now))));
+    let status = board.read(now, nodegate_clock::wall(), Status::of);
+    let cut_off = status.unconfirmed.then(|| {
+        let left = status.leaves_in_ms.map(|ms| format!(" for {} more", Age(ms)));
         "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping the node in the pool"
             .to_owned()
             + &left.unwrap_or_default()
     });
-    let is_absent = board.published().state.node.exists() == Some(false);
-    let absent = board.node_name().filter(|_| is_absent).map(|name| {
+    let absent = status.node.as_ref().filter(|_| status.node_exists == Some(false)).map(|name| {
         format!(
             "the cluster has no Node of this name, {name:?}; answering not-ready. Is --node-name (NODE_NAME) right?"
         )
     });
     let unreachable = board.kubelet_unreachable().as_ref().map(kubelet_unreachable);
-    let kept = board.kept(now).as_ref().map(sentence::kept);
+    let kept = status.kept.as_ref().map(sentence::kept);
     [
-        (staleness(board, now), "the cache follows the API server again", true),
+        (staleness(&status, board.policy().on_stale), "the cache follows the API server again", true),
         (cut_off, "the verdict follows the API server again", true),
         (kept, "the node is no longer kept in the pool", true),
         (absent, "the Node is there", true),
@@ -42,17 +43,16 @@ fn look(board: &Board, now: Moment) -> [Watched; 5] {
 }
 
 /// Returns the warning about a stale cache.
-fn staleness(board: &Board, now: Moment) -> Option<String> {
-    let freshness = board.freshness(now);
-    let answer = match board.policy().on_stale {
-        _ if !freshness.stale => return None,
+fn staleness(status: &Status, on_stale: OnStale) -> Option<String> {
+    let answer = match on_stale {
+        _ if !status.cache.stale => return None,
         OnStale::Ready => "failing open: answering ready",
         OnStale::KeepDrain => "failing open, but holding the last known drain signal",
         OnStale::NotReady => "failing closed: answering not-ready",
     };
-    let proof = freshness.age.map_or("none".to_owned(), |age| format!("{} ago", Age::from(age)));
-    let known = board.last_known(now).map(|known| format!("; last known: {}", last_known(&known)));
-    let error = board.trouble().map(|error| format!("; {error}"));
+    let proof = status.cache.age_ms.map_or("none".to_owned(), |ms| format!("{} ago", Age(ms)));
+    let known = status.last_known.as_ref().map(|known| format!("; last known: {}", last_known(known)));
+    let error = status.cache.error.as_ref().map(|error| format!("; {error}"));
     let [known, error] = [known, error].map(Option::unwrap_or_default);
     Some(format!("the cache is stale; {answer} (last proof: {proof}{known}{error})"))
 }
@@ -129,7 +129,7 @@ mod tests {
 
     /// Returns a board with a proof at second 1, so stale from second 17 on.
     fn board() -> Board {
-        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[]);
         board.prove(at(1));
         board
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(until_next(&board, false, at(15)), Duration::from_millis(1001));
         assert_eq!(until_next(&board, false, at(20)), Duration::from_millis(1), "never at once");
         assert_eq!(until_next(&board, true, at(20)), Duration::from_secs(1));
-        let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[]);
         assert_eq!(until_next(&unproved, false, at(20)), REPORT_EVERY);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 /// Returns the reason of an answer with an unexpected status.
 pub(crate) fn status_reason(status: StatusCode) -> Reason {
-    Reason::new("HTTP").status(status.as_u16())
+    Reason::new(format!("HTTP {}", status.as_u16()))
 }
 
 const TAKES: &str =

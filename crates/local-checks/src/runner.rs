@@ -125,8 +125,8 @@ impl Runner {
         let now = cycle.now();
         cycle.asked.advance(now);
         cycle.wake.notify_one();
-        let published = self.board.published();
-        let result = published.state.local_result(id);
+        let state = self.board.state();
+        let result = state.local_result(id);
         let valid = result.is_some_and(|result| now <= result.good_until);
         (!valid).then_some((results, cycle.entry.timing.timeout + SLACK))
     }
@@ -187,7 +187,7 @@ impl Cycle {
     }
 
     fn knows_node(&self) -> bool {
-        self.board.published().state.node.exists().is_some()
+        self.board.state().node.exists().is_some()
     }
 
     async fn run_once(&self, damper: &mut Damper) {
@@ -222,14 +222,14 @@ impl Cycle {
     fn known_node(&self) -> KnownNode {
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let freshness = self.board.freshness(self.now());
-        let internal_ips = self.board.published().state.node.internal_ips().to_vec();
+        let internal_ips = self.board.state().node.internal_ips().to_vec();
         KnownNode { internal_ips, heard: freshness.age, stale: freshness.stale }
     }
 
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.
     fn log(&self, outcome: &Outcome) {
-        let published = self.board.published();
-        let last = published.state.local_result(self.id);
+        let state = self.board.state();
+        let last = state.local_result(self.id);
         if last.is_some_and(|last| last.outcome.verdict() == outcome.verdict()) {
             return;
         }

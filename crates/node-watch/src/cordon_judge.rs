@@ -73,7 +73,7 @@ pub(crate) async fn run(driver: &Driver, mut cordons: Receiver<Option<String>>) 
     let mut queue: Option<CordonsBefore> = None;
     loop {
         let revision = cordons.borrow_and_update().clone();
-        let cordon = watch.board.published().state.cordon.clone();
+        let cordon = watch.board.state().cordon.clone();
         let is_first = matches!(cordon, Cordon::Unjudged { .. });
         let within = if is_first { FIRST_ANSWER_WITHIN } else { ANSWER_WITHIN };
         if !is_first && !matches!(cordon, Cordon::Kept(_)) {
@@ -144,7 +144,7 @@ async fn judge(
             queue.retain(&cordoned, watch.now());
             queue
         }
-        None => queue.insert(match &watch.board.published().state.cordon {
+        None => queue.insert(match &watch.board.state().cordon {
             Cordon::Kept(kept) if at.is_none() && !kept.before.is_empty() => {
                 CordonsBefore::handed_on(&kept.before, cordoned)
             }

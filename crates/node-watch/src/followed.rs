@@ -69,7 +69,7 @@ impl Followed for OwnNode {
     ) -> Option<Input> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        let cordon = || discriminant(&watch.board.published().state.cordon);
+        let cordon = || discriminant(&watch.board.state().cordon);
         let before = cordon();
         watch.board.set_node(facts, watch.now(), nodegate_clock::wall());
         if cordon() != before {

@@ -105,7 +105,7 @@ impl Agent {
         let (timeline, node_name) = (Timeline::new(began), "n".to_owned());
         let (name, policy) = (Some(node_name.clone()), Policy::default());
         let watch = NodeWatch {
-            board: Arc::new(Board::new(name, policy, catalog, &[], Box::new(|_| {}))),
+            board: Arc::new(Board::new(name, policy, catalog, &[])),
             node_name,
             connector: Connector::Simulated(Arc::new(open)),
             timeline,
@@ -193,7 +193,7 @@ async fn a_list_that_does_not_end_is_given_up_and_retried() {
     assert!((5..7).contains(&lists[1].after.as_secs()), "{:?}", lists[1].after);
     assert_ne!(lists[0].client, lists[1].client, "on a connection that may be better");
     assert_eq!(agent.watch.board.last_proof(), None);
-    let node = &agent.watch.board.published().state.node;
+    let node = &agent.watch.board.state().node;
     assert_eq!(node.exists(), None, "a list that is not complete changes no facts");
 }
 

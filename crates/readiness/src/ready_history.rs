@@ -67,13 +67,7 @@ impl ReadyHistory {
             let holds_until = self.unconfirmed.map_or(first_result_by, |known| known.holds_until);
             Unconfirmed { holds_until, leaves_at }
         });
-        Self {
-            was_ready: if is_silent {
-                self.was_ready
-            } else {
-                status.map(|status| status == ConditionStatus::True)
-            },
-            unconfirmed,
-        }
+        let is_ready = status.map(|status| status == ConditionStatus::True);
+        Self { was_ready: if is_silent { self.was_ready } else { is_ready }, unconfirmed }
     }
 }

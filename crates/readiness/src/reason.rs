@@ -25,33 +25,27 @@ const CUT: char = '…';
 #[must_use]
 pub struct Reason {
     text: String,
-    /// The length of the code in the text.
-    code: usize,
     /// The length of the code with its names.
     names_end: usize,
 }
 
 impl Reason {
-    /// Returns a reason of a code alone.
+    /// Returns a reason of a code alone, or with the key of a taint or a label (`Taint:<key>`), or a status from a
+    /// small set (`HTTP 503`).
     pub fn new(code: impl Into<String>) -> Self {
         let text = clean(code.into());
-        Self { code: text.len(), names_end: text.len(), text }
-    }
-
-    /// Returns `<code>:<key>`, with the key of a taint or a label.
-    pub fn key(self, key: &str) -> Self {
-        self.add_name(":", key)
-    }
-
-    /// Returns `<code> <status>`, with a status from a small set.
-    pub fn status(self, status: impl Display) -> Self {
-        self.add_name(" ", status)
+        Self { names_end: text.len(), text }
     }
 
     /// Returns `<code>: <name>`, with another program's name for the fault. A name with a space or a leading
-    /// digit becomes a detail, because it may differ each time.
-    pub fn name(self, name: &str) -> Self {
-        if is_name(name) { self.add_name(": ", name) } else { self.detail(name) }
+    /// digit becomes a detail, because it may differ each time. So does one behind a detail.
+    pub fn name(mut self, name: &str) -> Self {
+        let is_name = is_name(name) && self.names_end == self.text.len();
+        self.push(": ", name);
+        if is_name {
+            self.names_end = self.text.len();
+        }
+        self
     }
 
     /// Returns `<code>: <detail>`, with anything that helps a person.
@@ -70,7 +64,7 @@ impl Reason {
     /// Appends another reason. The code of the first stands for all.
     pub fn and(mut self, separator: &str, other: &Self) -> Self {
         self.push(separator, other);
-        self.names_end = self.code;
+        self.names_end = self.code().len();
         self
     }
 
@@ -85,21 +79,20 @@ impl Reason {
     pub fn parse(text: impl Into<String>) -> Self {
         let text = clean(text.into());
         let head = text.split(": ").next().unwrap_or_default();
-        let code = head.find([' ', ':']).unwrap_or(head.len());
         let has_amount = !head.starts_with("HTTP ") && head.split(' ').skip(1).any(begins_with_digit);
         let names = text.split(": ").skip(1).take_while(|part| is_name(part));
         let all_names = names.fold(head.len(), |end, name| end + ": ".len() + name.len());
-        Self { code, names_end: if has_amount { code } else { all_names }, text }
+        Self { names_end: if has_amount { code_of(head).len() } else { all_names }, text }
     }
 
     /// Returns the one-word code.
     pub fn code(&self) -> &str {
-        self.text.get(..self.code).unwrap_or_default()
+        code_of(&self.text)
     }
 
     /// Returns the names after the code, without the separator.
     pub fn names(&self) -> &str {
-        let names = self.text.get(self.code..self.names_end).unwrap_or_default();
+        let names = self.label().get(self.code().len()..).unwrap_or_default();
         names.trim_start_matches([':', ' '])
     }
 
@@ -114,20 +107,10 @@ impl Reason {
         &self.text
     }
 
-    /// Appends a name. It counts as one only if nothing but names came before it.
-    fn add_name(mut self, joined: &str, name: impl Display) -> Self {
-        let all_names = self.names_end == self.text.len();
-        self.push(joined, name);
-        if all_names {
-            self.names_end = self.text.len();
-        }
-        self
-    }
-
     fn push(&mut self, joined: &str, part: impl Display) {
         self.text = clean(format!("{}{joined}{part}", self.text));
         debug_assert!(self.text.len() <= MAX_REASON + CUT.len_utf8());
-        debug_assert!(self.code <= self.names_end && self.text.is_char_boundary(self.names_end));
+        debug_assert!(self.text.is_char_boundary(self.names_end));
     }
 }
 
@@ -159,6 +142,11 @@ pub fn clean(mut text: String) -> String {
         text = text.replace(char::is_control, " ");
     }
     text
+}
+
+/// Returns the first word, which ends with a space, a colon, or what joins two reasons.
+fn code_of(text: &str) -> &str {
+    text.split([' ', ':', ';', ',']).next().unwrap_or_default()
 }
 
 fn is_name(text: &str) -> bool {
@@ -201,9 +189,9 @@ mod tests {
         let gone = Reason::new("Timeout").with_amount("after", "3s 750ms");
         for (made, code, names) in [
             (Reason::new("KubeletNotReady"), "KubeletNotReady", ""),
-            (Reason::new("Taint").key("example.com/1st"), "Taint", "example.com/1st"),
-            (Reason::new("HTTP").status(503), "HTTP", "503"),
-            (Reason::new("gRPC").status("Unavailable").detail("task 0af1"), "gRPC", "Unavailable"),
+            (Reason::new("Taint:example.com/1st"), "Taint", "example.com/1st"),
+            (Reason::new("HTTP 503"), "HTTP", "503"),
+            (Reason::new("gRPC Unavailable").detail("task 0af1"), "gRPC", "Unavailable"),
             (Reason::new("DiskPressure").name("Kubelet"), "DiskPressure", "Kubelet"),
             (Reason::new("Some").name("35s"), "Some", ""),
             (Reason::new("Some").detail("a text").name("word"), "Some", ""),
@@ -238,9 +226,8 @@ mod tests {
         }
 
         #[test]
-        fn any_parts_are_one_bounded_line(parts in prop::collection::vec((0..5, any::<String>(), 0_usize..100), 0..6)) {
+        fn any_parts_are_one_bounded_line(parts in prop::collection::vec((1..5, any::<String>(), 0_usize..100), 0..6)) {
             let add = |reason: Reason, (way, text, times): (i32, String, usize)| match (way, text.repeat(times)) {
-                (0, text) => reason.key(&text),
                 (1, text) => reason.name(&text),
                 (2, text) => reason.detail(text),
                 (3, text) => reason.with_amount("for", text),

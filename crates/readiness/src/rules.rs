@@ -87,8 +87,8 @@ impl Policy {
         self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
     }
 
-    /// Returns the outcome of `node_ready` by the API's facts alone. [`State::report`](crate::State::report)
-    /// applies the node's own kubelet to `Ready=Unknown`.
+    /// Returns the outcome of `node_ready` by the API's facts alone. [`state`](crate::state) applies the
+    /// node's own kubelet to `Ready=Unknown`.
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, self.on_stale, node) {
             (false, _, Node::Present(facts)) => self.fresh(facts),
@@ -125,10 +125,7 @@ impl Policy {
     /// API server, it keeps forwarding to the last known endpoints, so stale facts count. A Service that was
     /// never seen counts as one endpoint.
     pub fn local_endpoints(&self, known: Option<usize>, stale: bool) -> usize {
-        match (stale, self.on_stale) {
-            (true, OnStale::NotReady) => 0,
-            _ => known.unwrap_or(1),
-        }
+        if self.service(known, stale).passed() { known.unwrap_or(1) } else { 0 }
     }
 
     /// Returns the outcome of fresh facts. `NotReady` takes precedence over `Draining`, and that over

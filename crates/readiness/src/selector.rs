@@ -113,22 +113,8 @@ mod tests {
     #[test]
     fn what_the_api_server_refuses_is_no_selector() {
         let long = "a".repeat(MAX_TEXT + 1);
-        for bad in [
-            "",
-            "a=b,",
-            "a b",
-            "a in b",
-            "a within (b)",
-            "=b",
-            "a=b c",
-            "a>1",
-            "!",
-            "a=-b",
-            "a=b/c",
-            "a/b/c=d",
-            "a=b\nserver x",
-            &long,
-        ] {
+        let bad = "|a=b,|a b|a in b|a within (b)|=b|a=b c|a>1|!|a=-b|a=b/c|a/b/c=d|a=b\nserver x";
+        for bad in bad.split('|').chain([&*long]) {
             assert_eq!(bad.parse::<LabelSelector>(), Err(TAKES), "{bad:?}");
         }
     }

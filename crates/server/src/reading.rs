@@ -1,6 +1,6 @@
 //! One reading of an agent: its whole status, and one judgement of the node and of each Service, which everything shows.
 
-use crate::probers::{Prober, Probers, date};
+use crate::probers::{Prober, Probers};
 use nodegate_agent_api::{
     DrainStatus, DrainSummary, Goal, ProberRecord, ServiceStatus, Standing, Status, WaitReply, WaitState,
     WaitingFor,
@@ -8,7 +8,7 @@ use nodegate_agent_api::{
 use nodegate_agent_client::{acknowledgement, hints};
 use nodegate_readiness::moment::millis;
 use nodegate_readiness::probers::{
-    AckProgress, Judgement, PoolChange, ProbeHistory, ProberKind, Sessions, Subject, SubjectKind, judge,
+    Judgement, PoolChange, ProbeHistory, ProberKind, Sessions, Subject, SubjectKind, judge,
 };
 use nodegate_readiness::{Board, BoardView, Moment, Timeline, Verdict};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,14 +55,16 @@ impl Reader {
         let mut status = Status::of(board);
         status.start_id.clone_from(&self.start_id);
         status.port_taken.clone_from(&self.port_taken.lock().unwrap_or_else(PoisonError::into_inner));
-        status.probers = probers.iter().map(|prober| prober.to_record(date(now))).collect();
+        status.probers = probers.iter().map(|prober| prober.to_record(now)).collect();
         let blind = status.probers.iter().filter(|prober| prober.misses_drains());
         status.drain.cant_see_drains =
             blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect();
         status.drain.balancers = self.probers.settings.balancers.parts();
         let known: Vec<_> = probers.iter().map(|prober| (prober.kind(), prober.history)).collect();
-        let of_services = status.services.iter().map(|service| SubjectKind::Service(service.index));
-        let services: Vec<_> = of_services.map(|of| self.judge(board, of, &status, &known)).collect();
+        let judged = status.services.iter().map(|service| {
+            self.judge(board, SubjectKind::Service(service.index), Some(service), &status, &known)
+        });
+        let services: Vec<_> = judged.collect();
         let (services, drains): (Vec<_>, Vec<_>) = services.into_iter().unzip();
         status.services.iter_mut().zip(drains).for_each(|(service, drain)| service.drain = drain);
         let out = status.services.iter().filter(|service| service.local_endpoints == 0);
@@ -72,17 +74,16 @@ impl Reader {
             services_out: &services_out,
             needs_probers: self.probers.balancers_are_named(),
         };
-        let (node, drain) = self.judge(board, of, &status, &known);
+        let (node, drain) = self.judge(board, of, None, &status, &known);
         status.drain = drain;
         let unreachable = || board.kubelet_unreachable().as_ref().map(hints::kubelet_unreachable);
         let delay = || hints::shutdown_delay(status.host?, status.drain.needs_ms);
         let taken = status.port_taken.as_deref().map(|answer| hints::port_taken(answer).into());
-        let excluded =
-            || hints::excluded_control_plane(status.reason.as_ref(), &board.published().state.node);
+        let excluded = || hints::excluded_control_plane(status.reason.as_ref(), &board.state().node);
         status.hint = taken.or_else(excluded).or_else(|| unreachable().or_else(delay).map(Into::into));
         let not_ready_for = (status.verdict == Some(Verdict::NotReady)).then(|| now.since(board.flipped()));
         for (index, prober) in status.probers.iter_mut().enumerate() {
-            prober.acknowledged = node.of_prober(index).map(|progress| progress.is_done());
+            prober.acknowledged = node.of_prober(index);
         }
         Reading { status, not_ready_for, node, kinds: probers.iter().map(Prober::kind).collect(), services }
     }
@@ -93,10 +94,10 @@ impl Reader {
         &self,
         board: &BoardView<'_>,
         of: SubjectKind<'_>,
+        service: Option<&ServiceStatus>,
         status: &Status,
         probers: &[(ProberKind, ProbeHistory)],
     ) -> (Judgement, DrainStatus) {
-        let service = status.services.iter().find(|service| of.is_service(service.index));
         let (listening_since, overflows) = self.probers.listening(service.is_none(), board.now);
         let settings = self.probers.settings.acknowledged;
         let subject = Subject {
@@ -107,7 +108,7 @@ impl Reader {
             is_overflown: overflows > 0,
             probers,
         };
-        let judgement = judge(&subject, &settings, date(board.now));
+        let judgement = judge(&subject, &settings, board.now);
         let unknown = judgement.acknowledgement.as_ref().err();
         let missing =
             judgement.awaited.iter().filter(|(_, progress)| unknown.is_none() && !progress.is_done());
@@ -136,7 +137,7 @@ impl Reader {
             released_not_known: is_released_unknown
                 .then(|| acknowledgement::sessions_not_known(traffic.as_ref())),
             acknowledged_ready: judgement.is_acknowledged(PoolChange::Back),
-            acknowledged_probers: done.filter(AckProgress::is_done).count(),
+            acknowledged_probers: done.filter(|is_done| *is_done).count(),
             probers: judgement.awaited.len(),
             needs_ms: judgement.slowest.map(|interval| millis(settings.time(PoolChange::Out, interval))),
             waiting_for: waiting_for.collect(),
@@ -144,7 +145,7 @@ impl Reader {
                 .map(|unknown| acknowledgement::not_known(unknown, name, who, &before.cant_see_drains)),
             not_known_code: unknown.map(|unknown| unknown.code().to_owned()),
             settings,
-            listening_ms: millis(date(board.now).since(listening_since)),
+            listening_ms: millis(board.now.since(listening_since)),
             overflows,
             traffic,
             ..before.clone()
@@ -194,7 +195,7 @@ impl Reading {
             probers.filter(|(_, (prober, kind))| is_about(kind) && prober.standing != Standing::Occasional);
         let records = shown.map(|(position, (prober, _))| ProberRecord {
             drainable: prober.drainable || service.is_some(),
-            acknowledged: judgement.of_prober(position).map(|progress| progress.is_done()),
+            acknowledged: judgement.of_prober(position),
             ..prober.clone()
         });
         WaitReply {

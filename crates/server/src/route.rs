@@ -61,23 +61,3 @@ pub(crate) const SERVICES_PREFIX: &str = "/services/";
 
 /// The answer to a request about a Service without facts.
 pub(crate) const NOT_WATCHED: &str = "this Service is not watched; name it with --watch-service";
-
-/// Returns the namespace and the name of the Service that a path is about.
-pub(crate) fn service_of(path: &str) -> Option<(&str, &str)> {
-    path.strip_prefix(SERVICES_PREFIX)?.split_once('/')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn haproxys_default_check_asks_for_the_node() {
-        assert_eq!(Route::of(&Method::OPTIONS, "/"), Route::Health);
-        assert_eq!(Route::of(&Method::OPTIONS, "*"), Route::Health);
-        assert_eq!(Route::of(&Method::GET, "/"), Route::Page);
-        assert_eq!(Route::of(&Method::GET, "*"), Route::Other);
-        assert_eq!(Route::of(&Method::GET, "/health/"), Route::Other);
-        assert_eq!(Route::of(&Method::GET, "/services/a/b"), Route::Services);
-    }
-}

@@ -49,7 +49,6 @@ async fn run(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    app.limit_waiting(options.limits.connections);
     app.waits.limit(options.limits.connections);
     let (counts, known) = (app.metrics.connections.clone(), app.reader.probers.known.clone());
     let options = ServeOptions { counts, known, ..options };

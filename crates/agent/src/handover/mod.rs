@@ -45,8 +45,8 @@ pub(crate) async fn take_over(
     timeline: Timeline,
 ) {
     let Some(node) = board.node_name() else { return };
-    let needs_facts = board.published().state.node == Node::Unknown;
-    let needs_record = needs_facts || board.published().state.cordon != Cordon::None;
+    let needs_facts = board.state().node == Node::Unknown;
+    let needs_record = needs_facts || board.state().cordon != Cordon::None;
     let recorded = async { if needs_record { sources.recorded(node).await } else { Ok(None) } };
     let (predecessor, recorded) = tokio::join!(sources.predecessor(node), recorded);
     let predecessor = usable("predecessor", predecessor);

@@ -38,7 +38,7 @@ pub(crate) fn record(
 
 /// Saves the facts if there are any.
 fn save(file: &StateFile, failing: &mut Episode, board: &Board, now: Moment, wall: SystemTime) {
-    if board.published().state.node == Node::Unknown || board.freshness(now).age.is_none() {
+    if board.state().node == Node::Unknown || board.freshness(now).age.is_none() {
         return;
     }
     let at = now.since(Moment::default());
@@ -76,7 +76,7 @@ mod tests {
     fn it_saves_what_was_proved_for_the_next_agent() {
         let directory = tempfile::tempdir().unwrap();
         let name = Some("n1".to_owned());
-        let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[]);
         let file = StateFile::in_directory(directory.path());
         let save = |second| save(&file, &mut Episode::default(), &board, at(second), wall(second));
         save(1);

@@ -43,7 +43,7 @@ impl World {
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
         let all: Vec<CheckId> = catalog.local_ids().collect();
         let catalog = catalog.with_start_modes(&eager, &all);
-        let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
+        let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[]);
         let board = Arc::new(board);
         let timeline = Timeline::new(tokio::time::Instant::now().into_std());
         let runner = Arc::new(Runner::start(checks, &board, timeline, handle));
@@ -55,7 +55,7 @@ impl World {
     }
 
     pub(crate) fn result(&self, name: &str) -> Option<LocalResult> {
-        self.board.published().state.local_result(self.id(name)).cloned()
+        self.board.state().local_result(self.id(name)).cloned()
     }
 
     pub(crate) fn outcome(&self, name: &str) -> Option<Outcome> {

@@ -61,10 +61,8 @@ impl WallClock {
             return Err(Transition::LeaseFromBeforeTheClockWasSetBack);
         }
         let age = wall.duration_since(renewed).map_err(|_| Transition::LeaseFromTheFuture)?;
-        match now.before(age) {
-            Some(date) if age <= oldest => Ok(date),
-            _ => Err(Transition::LeaseTooOld),
-        }
+        let date = now.before(age);
+        if age <= oldest && date >= Moment::default() { Ok(date) } else { Err(Transition::LeaseTooOld) }
     }
 }
 

@@ -1,13 +1,11 @@
 //! The part of the board for requests: it picks the answers that are rendered, and renders them when the state changes.
 
-use super::{Board, IDLE, NODE_NAME_MISSING, Published, Rendered};
+use super::{Board, IDLE, Published, Rendered};
 use crate::answer::{Answer, Reply};
-use crate::check::{CheckId, CheckReport, Outcome, StartMode};
+use crate::check::{CheckId, StartMode};
 use crate::moment::{AtomicMoment, Moment};
 use crate::query::{CheckRef, Query, known};
-use crate::reason::Reason;
-use crate::rules::Policy;
-use crate::state::State;
+use crate::state::{Reporter, State};
 use std::sync::Arc;
 
 /// The maximum number of queries with answers rendered ahead. Load balancers use a handful. The answers to
@@ -43,9 +41,6 @@ impl Board {
                     Lookup::Miss((*rendered.query).clone())
                 }
             }
-            None if self.node_name.is_none() => {
-                Lookup::Hit(self.render(&published.state, &Query::default(), now).fresh)
-            }
             None => Query::parse(raw, &self.catalog).map_or_else(Lookup::Bad, Lookup::Miss),
         }
     }
@@ -54,7 +49,7 @@ impl Board {
     pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
         self.note_asked(query, now);
         let stale = self.freshness(now).stale;
-        let answer = self.render(&self.published.load().state, query, now);
+        let answer = self.render(&self.state(), query, now);
         if query.all_known() && answer.is_good(now) {
             let _guard = self.write();
             self.keep(raw, query, now);
@@ -94,21 +89,19 @@ impl Board {
 
     /// Publishes a state with its answers.
     pub(super) fn publish(&self, state: State, now: Moment) {
-        let mut rendered = self.published.load().rendered.clone();
+        let (state, mut rendered) = (Arc::new(state), self.published.load().rendered.clone());
         for (_, rendered) in &mut rendered {
             rendered.answer = self.render(&state, &rendered.query, now);
         }
         self.published.store(Arc::new(Published { state, rendered }));
     }
 
-    fn render(&self, state: &State, query: &Query, now: Moment) -> Answer {
-        if self.node_name.is_none() {
-            let reply = Reply::error(500, NODE_NAME_MISSING);
-            return Answer { fresh: reply.clone(), stale: reply, expires: None };
-        }
-        let checks = self.checks_of(query);
+    fn render(&self, state: &Arc<State>, query: &Query, now: Moment) -> Answer {
         let policy = if query.excluded { &self.without_label } else { &self.policy };
-        let [fresh, stale] = [false, true].map(|stale| self.reports(state, checks, policy, stale, now));
+        let [fresh, stale] = [false, true].map(|stale| {
+            let (catalog, state) = (&self.catalog, Arc::clone(state));
+            Reporter { catalog, policy, state, stale, now }.reports(self.checks_of(query))
+        });
         Answer::render(&fresh, &stale, query.drain)
     }
 
@@ -116,30 +109,8 @@ impl Board {
         if query.checks.is_empty() { &self.default_checks } else { &query.checks }
     }
 
-    pub(super) fn reports(
-        &self,
-        state: &State,
-        checks: &[CheckRef],
-        policy: &Policy,
-        stale: bool,
-        now: Moment,
-    ) -> Vec<CheckReport> {
-        let report = |check: &CheckRef| match check {
-            CheckRef::Known(id) => state.report(*id, &self.catalog, policy, stale, now),
-            CheckRef::Unknown(name) => {
-                let reason = Reason::new("Unknown check").detail(name);
-                CheckReport::from_memory(name, Outcome::Fail(reason), false)
-            }
-        };
-        checks.iter().map(report).collect()
-    }
-
     fn note_asked(&self, query: &Query, now: Moment) {
-        for id in query.known() {
-            if let Some(asked) = self.asked_slot(id) {
-                asked.advance(now);
-            }
-        }
+        query.known().filter_map(|id| self.asked_slot(id)).for_each(|asked| asked.advance(now));
     }
 
     fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
@@ -154,11 +125,11 @@ impl Board {
     /// Returns the local checks of a query that may run and have no valid result: a request must start and
     /// await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
-        let published = self.published.load();
+        let state = self.state();
         let runs =
             |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != StartMode::Never);
         let lacks_result = |id: &CheckId| {
-            let result = published.state.local_result(*id);
+            let result = state.local_result(*id);
             result.is_none_or(|result| now > result.good_until)
         };
         known(self.checks_of(query)).filter(|id| runs(id) && lacks_result(id)).collect()

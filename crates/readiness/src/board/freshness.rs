@@ -79,16 +79,14 @@ impl Board {
     /// Returns the verdict of the last known facts; `None` while the cache is fresh, and if the Node was
     /// never seen.
     pub fn last_known(&self, now: Moment) -> Option<LastKnown> {
-        if !self.freshness(now).stale {
-            return None;
-        }
-        let published = self.published.load();
+        let mut reporter = self.reporter(now);
         let from_memory = |id: &CheckId| !matches!(id, CheckId::Local(_));
-        let report = |id| published.state.report(id, &self.catalog, &self.policy, false, now);
-        let reports: Vec<_> = self.default_checks().filter(from_memory).map(report).collect();
-        if published.state.node == Node::Unknown || reports.is_empty() {
+        let checks: Vec<_> = self.default_checks().filter(from_memory).collect();
+        if !reporter.stale || reporter.state.node == Node::Unknown || checks.is_empty() {
             return None;
         }
+        reporter.stale = false;
+        let reports: Vec<_> = checks.into_iter().map(|id| reporter.report(id)).collect();
         let (verdict, reason) = why(&reports);
         Some(LastKnown { verdict, reason: (verdict != Verdict::Ready).then_some(reason) })
     }
@@ -116,7 +114,7 @@ impl Board {
             state.judge_cordon(kept.flatten());
             // The catalog lists all checks, with those of the watched Services.
             for (name, local_endpoints) in last.services {
-                let index = self.catalog.services().position(|service| service.to_string() == name);
+                let index = self.catalog.service(&name);
                 if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
                     service.local_endpoints.get_or_insert(local_endpoints);
                 }

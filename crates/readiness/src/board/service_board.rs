@@ -50,24 +50,24 @@ impl Board {
     pub fn services(&self, now: Moment) -> Vec<ServiceView> {
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let stale = self.freshness(now).stale;
-        let published = self.published.load();
-        let services = published.state.services.iter().enumerate().map(|(index, service)| {
+        let state = self.state();
+        let services = state.services.iter().enumerate().map(|(index, service)| {
             let is_stale = stale || service.is_stale(self.policy.stale_after, now);
             ServiceView { index, service: *service, is_stale }
         });
         services.collect()
     }
 
-    /// Returns the Service of this name; `None` if it is not watched.
-    pub fn service(&self, namespace: &str, name: &str, now: Moment) -> Option<ServiceView> {
-        self.services(now).get(self.catalog.service(namespace, name)?).copied()
+    /// Returns the Service `<namespace>/<name>`; `None` if it is not watched.
+    pub fn service(&self, name: &str, now: Moment) -> Option<ServiceView> {
+        self.services(now).get(self.catalog.service(name)?).copied()
     }
 
     /// Returns the time since the last proof behind a check from memory.
     pub fn proof_age(&self, id: CheckId, now: Moment) -> Option<Duration> {
         let age = self.freshness(now).age;
         let CheckId::Service(index) = id else { return age };
-        let proved = self.published.load().state.services.get(index)?.proved?;
+        let proved = self.state().services.get(index)?.proved?;
         age.max(Some(now.since(proved)))
     }
 }

@@ -3,18 +3,19 @@
 
 use super::Board;
 use crate::check::{CheckId, Outcome};
-use crate::drain_budget::Kept;
 use crate::facts::ConditionStatus;
 use crate::moment::Moment;
 use crate::reason::Reason;
 use crate::rules::OnUnknown;
+use crate::state::Reporter;
+use std::mem;
 use std::time::SystemTime;
 
 impl Board {
     /// Returns the local check whose result decides the verdict now, even if no request names it; `None`
     /// mostly.
     pub fn needed(&self) -> Option<CheckId> {
-        self.published.load().state.needed(&self.catalog)
+        self.state().needed(&self.catalog)
     }
 
     /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for. While the
@@ -23,12 +24,7 @@ impl Board {
         if self.freshness(now).stale {
             return;
         }
-        self.change(now, wall, |state| {
-            let outcome = Some(outcome);
-            let changed = state.kubelet != outcome;
-            state.kubelet = outcome;
-            changed
-        });
+        self.change(now, wall, |state| mem::replace(&mut state.kubelet, Some(outcome)) != state.kubelet);
     }
 
     /// Returns why the check `kubelet` failed last although the Node is Ready; `None` if it passed, or if
@@ -37,34 +33,23 @@ impl Board {
         if self.policy.on_unknown != OnUnknown::Local {
             return None;
         }
-        let state = &self.published.load().state;
+        let state = self.state();
         let ready = state.node.facts()?.condition("Ready")?.status == ConditionStatus::True;
         state.kubelet.as_ref().and_then(Outcome::reason).filter(|_| ready).cloned()
-    }
-
-    /// Returns true if `node_ready` follows the node's own kubelet, against a `Ready=Unknown` of the API.
-    pub fn unconfirmed(&self, now: Moment) -> bool {
-        self.report(CheckId::NodeReady, now).unconfirmed
-    }
-
-    /// Returns why the cordoned node is in the pool; `None` if it is not cordoned, or out.
-    pub fn kept(&self, now: Moment) -> Option<Kept> {
-        let is_kept = self.report(CheckId::NodeReady, now).kept;
-        self.published.load().state.node.facts()?.kept.clone().filter(|_| is_kept)
     }
 
     /// Returns the time at which the node leaves the pool although its kubelet answers; `None` if no such
     /// time is known.
     pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
-        let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
-        unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at)
+        let reporter = self.reporter(now);
+        let leaves_at = reporter.state.ready.unconfirmed?.leaves_at?;
+        reporter.report(CheckId::NodeReady).unconfirmed.then_some(leaves_at)
     }
 
     /// Returns the time at which the verdict may change by time alone, apart from staleness; `None` if it
     /// can't.
     pub fn expires(&self, now: Moment) -> Option<Moment> {
-        let reports =
-            self.reports(&self.published.load().state, &self.default_checks, &self.policy, false, now);
-        reports.iter().filter_map(|report| report.expires).min()
+        let reporter = Reporter { stale: false, ..self.reporter(now) };
+        reporter.reports(&self.default_checks).iter().filter_map(|report| report.expires).min()
     }
 }

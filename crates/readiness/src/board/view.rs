@@ -43,7 +43,7 @@ impl Board {
     /// Returns the time of the latest change that an answer for people must show: of the verdict, of a drain signal or of
     /// a Service.
     pub fn last_change(&self) -> Moment {
-        let services = self.published.load().state.services.iter().map(|service| service.changed).max();
+        let services = self.state().services.iter().map(|service| service.changed).max();
         self.flipped().max(self.last_signal()).max(services.unwrap_or_default())
     }
 
@@ -55,7 +55,9 @@ impl Board {
     /// Reports a flip to the observer, if there is one.
     pub(super) fn report_flip(&self, flip: Option<Flip>) {
         if let Some(flip) = flip {
-            (self.on_flip)(&flip);
+            if let Some(on_flip) = self.on_flip.get() {
+                on_flip(&flip);
+            }
             self.report_change();
         }
     }
@@ -72,7 +74,7 @@ impl BoardView<'_> {
     /// Returns the remembered flips, the newest first.
     pub fn flips(&self) -> impl Iterator<Item = Flip> {
         let aged = |(at, flip): &(Moment, Flip)| Flip { age_ms: millis(self.now.since(*at)), ..flip.clone() };
-        self.writer.flips.iter().rev().map(aged)
+        self.writer.flips.iter().map(aged)
     }
 
     /// Returns the reason with which this check last failed, even if it passes now.

@@ -86,13 +86,6 @@ pub enum ProberKind {
     Other,
 }
 
-impl SubjectKind<'_> {
-    /// Returns true for the Service with this index.
-    pub fn is_service(self, index: usize) -> bool {
-        matches!(self, Self::Service(own) if own == index)
-    }
-}
-
 impl ProberKind {
     /// Returns true if a drain of the node changes the answer.
     pub fn sees_drains(self) -> bool {
@@ -249,9 +242,9 @@ impl Judgement {
     }
 
     /// Returns whether this prober has acknowledged the present verdict; `None` if it need not, or if that is not known.
-    pub fn of_prober(&self, index: usize) -> Option<AckProgress> {
+    pub fn of_prober(&self, index: usize) -> Option<bool> {
         let mut awaited = self.awaited.iter().filter(|_| !self.is_guess());
-        awaited.find_map(|(known, progress)| (*known == index).then_some(*progress))
+        awaited.find_map(|(known, progress)| (*known == index).then(|| progress.is_done()))
     }
 
     /// Returns true if the verdict itself is not known.

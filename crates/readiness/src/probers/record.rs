@@ -111,7 +111,7 @@ impl ProbeHistory {
     /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its row starts over
     /// with its next probe.
     pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
-        let at = |age_ms| now.before(Duration::from_millis(age_ms)).unwrap_or_default();
+        let at = |age_ms| now.before(Duration::from_millis(age_ms));
         let longest = Duration::from_millis(prober.longest_interval_ms?);
         Some(Self {
             first: at(prober.first_ms),

@@ -4,9 +4,7 @@ use crate::scenario::{Scenario, WALL, at, broken, node};
 use nodegate_agent_api::Status;
 use nodegate_agent_client::sentence::{caveat, last_known};
 use nodegate_readiness::board::IDLE;
-use nodegate_readiness::{
-    HostSignals, Lookup, Moment, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Verdict,
-};
+use nodegate_readiness::{HostSignals, Lookup, Moment, Node, NodeFacts, OnStale, Outcome, Policy, Verdict};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -109,7 +107,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
     );
     scenario.board.prove(at(12));
     assert!(scenario.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
-    scenario.check("router", Outcome::Fail(Reason::new("HTTP").status(500)), 12);
+    scenario.check("router", Outcome::fail("HTTP 500"), 12);
     assert!(scenario.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
 }
 

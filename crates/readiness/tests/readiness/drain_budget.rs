@@ -3,7 +3,7 @@
 use crate::scenario::{Scenario, WALL, at, node, taint};
 use nodegate_agent_api::{DrainSummary, Predecessor};
 use nodegate_agent_client::sentence;
-use nodegate_readiness::{Cordon, Kept, LastFacts, Node, Policy};
+use nodegate_readiness::{CheckId, Cordon, Kept, LastFacts, Node, Policy};
 
 const IN: (u16, bool) = (200, false);
 const KEPT: (u16, bool) = (200, true);
@@ -38,7 +38,7 @@ fn judge(scenario: &Scenario, kept: Option<Kept>) -> (u16, bool) {
 fn says(scenario: &Scenario) -> (u16, bool) {
     let reply = scenario.ask("", 1);
     let is_kept = scenario.text("", 1).contains(r#""passed":true,"kept":true,"#);
-    assert_eq!(is_kept, scenario.board.kept(at(1)).is_some());
+    assert_eq!(is_kept, scenario.board.report(CheckId::NodeReady, at(1)).kept);
     (reply.status, is_kept)
 }
 
@@ -129,5 +129,5 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
             assert_eq!(says(&scenario), says_before);
         }
     }
-    assert_eq!(before.board.published().state.cordon, Cordon::Granted { was_kept: true });
+    assert_eq!(before.board.state().cordon, Cordon::Granted { was_kept: true });
 }

@@ -66,7 +66,9 @@ impl Scenario {
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));
-        Self { board: Board::new(Some("n1".to_owned()), policy, catalog, &ids, on_flip), flips }
+        let board = Board::new(Some("n1".to_owned()), policy, catalog, &ids);
+        let _ = board.on_flip.set(on_flip);
+        Self { board, flips }
     }
 
     /// Returns a fresh and serving board at second 0, with this Node.
@@ -87,7 +89,7 @@ impl Scenario {
         match self.board.lookup(raw, at(second)) {
             Lookup::Hit(reply) => reply,
             Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
-            Lookup::Bad(bad) => Reply::error(400, &bad),
+            Lookup::Bad(bad) => panic!("{bad}"),
         }
     }
 

@@ -17,7 +17,7 @@ fn tell(scenario: &Scenario, local_endpoints: usize, second: u64) {
 }
 
 fn endpoints(scenario: &Scenario, second: u64) -> usize {
-    let view = scenario.board.service("ingress", "web", at(second)).unwrap();
+    let view = scenario.board.service("ingress/web", at(second)).unwrap();
     scenario.board.policy().local_endpoints(view.service.local_endpoints, view.is_stale)
 }
 
@@ -36,12 +36,12 @@ fn the_check_follows_the_endpoints() {
     let rendered = matches!(scenario.board.lookup(CHECK, at(2)), Lookup::Hit(_));
     assert!(rendered, "when it changed, not when asked");
     assert_eq!((scenario.ask(CHECK, 2).status, endpoints(&scenario, 2)), (200, 2));
-    let service = |second| scenario.board.service("ingress", "web", at(second)).unwrap().service;
+    let service = |second| scenario.board.service("ingress/web", at(second)).unwrap().service;
     let returning = |second| service(second).is_returning(at(second));
     assert_eq!([2, 3, 4].map(returning), [true, true, false], "kube-proxy needs time for its rules");
     tell(&scenario, 1, 5);
     assert!(!returning(5), "kube-proxy has rules for the Service");
-    assert_eq!(scenario.board.service("ingress", "other", at(2)), None);
+    assert_eq!(scenario.board.service("ingress/other", at(2)), None);
 }
 
 #[test]

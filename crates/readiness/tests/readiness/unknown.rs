@@ -3,8 +3,8 @@
 use crate::scenario::{Scenario, at, facts};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::{
-    ConditionStatus, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode, UnreachableTaint,
-    Verdict,
+    CheckId, ConditionStatus, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode,
+    UnreachableTaint, Verdict,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,11 @@ fn set_ready(scenario: &Scenario, (status, reason): Ready, second: u64) {
 fn says(scenario: &Scenario, second: u64) -> (u16, bool) {
     let reply = scenario.ask("", second);
     let unconfirmed = String::from_utf8(reply.body.to_vec()).unwrap().contains("\"unconfirmed\":true");
-    assert_eq!(unconfirmed, scenario.board.unconfirmed(at(second)), "at {second} s");
+    assert_eq!(
+        unconfirmed,
+        scenario.board.report(CheckId::NodeReady, at(second)).unconfirmed,
+        "at {second} s"
+    );
     (reply.status, unconfirmed)
 }
 

@@ -1,6 +1,7 @@
 //! The routes of an agent, with all that they answer from.
 
 use super::big_answers::BigAnswers;
+use super::slots::Slots;
 use super::wait::{PodSettings, Waits};
 use crate::metrics::{Metrics, StateCollector, with_all};
 use crate::probers::{ProberSettings, Probers};
@@ -13,13 +14,6 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-
-/// The number of requests that may wait for the first result of their checks. Further requests are answered
-/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
-/// the clients that name a hanging check would take all connections. A quarter of
-/// the default limit of connections; for fewer connections see [`App::limit_waiting`].
-const MAX_WAITING: usize = 128;
 
 /// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
 /// result. The server waits no longer than the checks' own timeouts allow.
@@ -51,8 +45,8 @@ pub struct App {
     pub(super) liveness: Arc<Liveness>,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) activate: Activate,
-    /// The permits of requests that wait for the first result of their checks.
-    pub(super) waiting: Semaphore,
+    /// The slots of requests that wait for the first result of their checks.
+    pub(super) waiting: Arc<Slots>,
     pub(crate) waits: Waits,
     pub(super) big: Arc<BigAnswers>,
 }
@@ -72,20 +66,13 @@ impl App {
         let big = BigAnswers::new(Arc::clone(&reader), registry);
         Self {
             activate,
-            waiting: Semaphore::new(MAX_WAITING),
+            waiting: Arc::default(),
             waits: Waits::new(Arc::clone(&reader), parts.pods),
             big: Arc::new(big),
             reader,
             liveness,
             metrics,
         }
-    }
-
-    /// Lowers the number of waiting requests to a quarter of a listener's connections, if that is less than
-    /// the present limit. Must be called before the app is served.
-    pub(crate) fn limit_waiting(&self, max_connections: usize) {
-        let most = (max_connections / 4).clamp(1, MAX_WAITING);
-        self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
     }
 
     /// Takes over the probers of the previous agent and returns their number. Must be called before the app
@@ -119,15 +106,17 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::{Catalog, Policy};
 
     impl App {
-        pub(crate) fn of(board: Board) -> Arc<Self> {
-            Self::with(board, Arc::new(|_| Box::pin(std::future::ready(()))))
+        pub(crate) fn of(catalog: Catalog) -> Arc<Self> {
+            Self::with(catalog, Arc::new(|_| Box::pin(std::future::ready(()))))
         }
 
-        pub(crate) fn with(board: Board, activate: Activate) -> Arc<Self> {
+        pub(crate) fn with(catalog: Catalog, activate: Activate) -> Arc<Self> {
+            let (name, checks) = (Some("n1".to_owned()), [CheckId::NodeReady]);
             Arc::new(Self::new(AppParts {
-                board: Arc::new(board),
+                board: Arc::new(Board::new(name, Policy::default(), catalog, &checks)),
                 timeline: Timeline::new(nodegate_clock::now()),
                 liveness: Arc::new(Liveness::new(Moment::default())),
                 activate,

@@ -36,26 +36,17 @@ const SENT_WITHIN: Duration = Duration::from_secs(30);
 /// One form of a big answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
-    Status {
-        pretty: bool,
-    },
-    Metrics(Format),
-    Page {
-        refreshes: bool,
-    },
+    Status,
+    /// With line breaks, for people.
+    PrettyStatus,
+    Metrics,
+    OpenMetrics,
+    Page,
+    /// The page that does not reload itself.
+    PausedPage,
     /// `/drain.json`. It is small, so it needs neither a slot nor a thread.
     Drain,
 }
-
-const ALL: [Representation; 7] = [
-    Representation::Status { pretty: false },
-    Representation::Status { pretty: true },
-    Representation::Metrics(Format::Prometheus),
-    Representation::Metrics(Format::OpenMetrics),
-    Representation::Page { refreshes: false },
-    Representation::Page { refreshes: true },
-    Representation::Drain,
-];
 
 /// What the big answers are rendered from, and their latest renderings.
 pub(super) struct BigAnswers {
@@ -63,7 +54,8 @@ pub(super) struct BigAnswers {
     registry: Registry,
     /// The maximum age of a rendering; [`RENDER_EVERY`] if it is not set.
     pub(super) every: OnceLock<Duration>,
-    rendered: [(Representation, Mutex<Rendered>); ALL.len()],
+    /// By their representations.
+    rendered: [Mutex<Rendered>; Representation::Drain as usize + 1],
     slots: Arc<Slots>,
 }
 
@@ -74,8 +66,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 impl BigAnswers {
     pub(super) fn new(reader: Arc<Reader>, registry: Registry) -> Self {
-        let rendered = ALL.map(|which| (which, Mutex::default()));
-        Self { reader, registry, every: OnceLock::new(), rendered, slots: Arc::default() }
+        let (every, rendered, slots) = Default::default();
+        Self { reader, registry, every, rendered, slots }
     }
 
     /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
@@ -107,9 +99,10 @@ impl BigAnswers {
             return Answer::Now(head.text(StatusCode::SERVICE_UNAVAILABLE, busy));
         }
         let format = match which {
-            Representation::Status { .. } | Representation::Drain => &JSON,
-            Representation::Metrics(format) => format.content_type(),
-            Representation::Page { .. } => {
+            Representation::Status | Representation::PrettyStatus | Representation::Drain => &JSON,
+            Representation::Metrics => Format::Prometheus.content_type(),
+            Representation::OpenMetrics => Format::OpenMetrics.content_type(),
+            Representation::Page | Representation::PausedPage => {
                 head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
                 head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -136,14 +129,14 @@ impl BigAnswers {
 
     /// Returns the latest rendering if it is recent enough, and if no other is being made.
     fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
-        let (_, rendered) = self.rendered.iter().find(|(own, _)| *own == which)?;
+        let rendered = self.rendered.get(which as usize)?;
         self.recent(&*rendered.try_lock().ok()?, which, now)
     }
 
     /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
     /// rendering.
     fn rendering(&self, which: Representation, now: Moment) -> Result<Bytes> {
-        let Some((_, rendered)) = self.rendered.iter().find(|(own, _)| *own == which) else {
+        let Some(rendered) = self.rendered.get(which as usize) else {
             return Ok(self.render(which, now)?.into());
         };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,16 +160,18 @@ impl BigAnswers {
     fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>> {
         let status = || self.reader.read(now).status;
         Ok(match which {
-            Representation::Metrics(format) => format.encode(&self.registry)?.into_bytes(),
+            Representation::Metrics => Format::Prometheus.encode(&self.registry)?.into_bytes(),
+            Representation::OpenMetrics => Format::OpenMetrics.encode(&self.registry)?.into_bytes(),
             Representation::Drain => DrainSummary::of(&status(), None).to_json(),
-            Representation::Status { pretty } => {
-                let status = status();
-                let mut json =
-                    if pretty { serde_json::to_vec_pretty(&status)? } else { serde_json::to_vec(&status)? };
+            Representation::Status | Representation::PrettyStatus => {
+                let is_pretty = which == Representation::PrettyStatus;
+                let to_json = if is_pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
+                let mut json = to_json(&status())?;
                 json.push(b'\n');
                 json
             }
-            Representation::Page { refreshes } => {
+            Representation::Page | Representation::PausedPage => {
+                let refreshes = which == Representation::Page;
                 page::render(&status(), since_epoch(nodegate_clock::wall()), refreshes)?.into_bytes()
             }
         })
@@ -187,17 +182,7 @@ impl BigAnswers {
 mod tests {
     use super::*;
     use crate::answer::App;
-    use nodegate_readiness::{Board, Catalog, Policy};
-
-    fn app() -> Arc<App> {
-        App::of(Board::new(
-            Some("n1".to_owned()),
-            Policy::default(),
-            Catalog::default(),
-            &[],
-            Box::new(|_| {}),
-        ))
-    }
+    use nodegate_readiness::Catalog;
 
     fn at(ms: u64) -> Moment {
         Moment::from_start(Duration::from_millis(ms))
@@ -205,22 +190,22 @@ mod tests {
 
     #[test]
     fn a_second_has_one_rendering_unless_the_board_changes() {
-        let app = app();
+        let app = App::of(Catalog::default());
         let rendered_at = |ms| {
-            let json = app.big.rendering(Representation::Status { pretty: false }, at(ms)).unwrap();
+            let json = app.big.rendering(Representation::Status, at(ms)).unwrap();
             serde_json::from_slice::<serde_json::Value>(&json).unwrap()["uptime_ms"].as_u64().unwrap()
         };
         let shown = [5000, 5001, 5999, 6000, 6999, 7000].map(rendered_at);
         assert_eq!(shown, [5000, 5000, 5000, 6000, 6000, 7000]);
         assert_eq!(rendered_at(6999), 7000, "this caller read the clock earlier than the one that rendered");
         app.reader.board.open(at(7100), nodegate_clock::wall());
-        assert!(app.big.latest(Representation::Status { pretty: false }, at(7101)).is_none());
+        assert!(app.big.latest(Representation::Status, at(7101)).is_none());
         assert_eq!([7101, 7102].map(rendered_at), [7101, 7101]);
     }
 
     #[test]
     fn eight_are_sent_at_a_time_four_to_one_client_and_one_more_to_a_successor() {
-        let app = app();
+        let app = App::of(Catalog::default());
         let take = |client: &str| app.big.slot(client.parse().unwrap());
         let mut held: Vec<_> = (0..4).map(|_| take("10.0.0.1").unwrap()).collect();
         assert!(take("10.0.0.1").is_none() && take("::ffff:10.0.0.1").is_none());

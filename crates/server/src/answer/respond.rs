@@ -95,10 +95,8 @@ impl App {
         client: Client,
         port: Option<Port>,
     ) -> Answer<AnswerBody> {
-        let format = match route {
-            Route::Metrics => Format::accepted(request.headers()),
-            _ => Format::Prometheus,
-        };
+        let is_open_metrics =
+            route == Route::Metrics && Format::accepted(request.headers()) == Format::OpenMetrics;
         let probe = ProbeRequest::new(client, request.headers_mut(), route, now);
         let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
@@ -123,42 +121,51 @@ impl App {
             return Answer::Now(head.text(StatusCode::METHOD_NOT_ALLOWED, text));
         }
         let query = uri.query().unwrap_or_default();
-        let node_name = || self.reader.board.node_name().ok_or(NODE_NAME_MISSING);
-        Answer::Now(match route {
-            Route::Health | Route::NodeCheck => return self.health(head, probe, uri),
-            Route::Services => self.service_health(head, &probe, uri),
-            Route::Wait => {
+        let node_name = self.reader.board.node_name().ok_or(NODE_NAME_MISSING);
+        Answer::Now(match (route, node_name) {
+            (Route::Health, Err(missing)) => head.error(StatusCode::INTERNAL_SERVER_ERROR, missing),
+            (Route::NodeCheck, Err(_)) => head.text(StatusCode::INTERNAL_SERVER_ERROR, "Down"),
+            (Route::Services | Route::Wait | Route::NodeName, Err(missing)) => {
+                head.text(StatusCode::INTERNAL_SERVER_ERROR, missing)
+            }
+            (Route::Health | Route::NodeCheck, Ok(_)) => return self.health(head, probe, uri),
+            (Route::NodeName, Ok(name)) => head.text(StatusCode::OK, format!("Node: \"{name}\"")),
+            (Route::Services, Ok(_)) => self.service_health(head, &probe, uri),
+            (Route::Wait, Ok(_)) => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
                 return Answer::Later(async move { app.waits.answer(head, &uri, client, now).await }.boxed());
             }
-            Route::Drain => return self.big.answer(head, Representation::Drain, client, now, port.is_some()),
-            Route::Metrics | Route::Status | Route::Page => {
+            (Route::Drain, _) => {
+                return self.big.answer(head, Representation::Drain, client, now, port.is_some());
+            }
+            (Route::Metrics | Route::Status | Route::Page, _) => {
                 if let Some(address) = port.and_then(|port| port.metrics_moved_to) {
                     let moved = format!("not here: --metrics-addr has moved it to {address}\n");
                     return Answer::Now(head.text(StatusCode::NOT_FOUND, moved));
                 }
-                let which = match route {
-                    Route::Metrics => Representation::Metrics(format),
-                    Route::Status => Representation::Status { pretty: query == "pretty" },
-                    _ => Representation::Page { refreshes: query != "pause" },
+                let which = match (route, query) {
+                    (Route::Metrics, _) if is_open_metrics => Representation::OpenMetrics,
+                    (Route::Metrics, _) => Representation::Metrics,
+                    (Route::Status, "pretty") => Representation::PrettyStatus,
+                    (Route::Status, _) => Representation::Status,
+                    (_, "pause") => Representation::PausedPage,
+                    _ => Representation::Page,
                 };
                 if route == Route::Page {
                     record_stray(200);
                 }
                 return self.big.answer(head, which, client, now, port.is_some());
             }
-            Route::Live => {
-                head.result(self.liveness.check(now).map(|()| "ok"), StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Route::Ready if self.waits.is_closing() => {
+            (Route::Live, _) => match self.liveness.check(now) {
+                Ok(()) => head.text(StatusCode::OK, "ok"),
+                Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck),
+            },
+            (Route::Ready, _) if self.waits.is_closing() => {
                 head.text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
             }
-            Route::Ready => head.result(node_name().map(|_| "ok"), StatusCode::SERVICE_UNAVAILABLE),
-            Route::NodeName => {
-                let named = node_name().map(|name| format!("Node: \"{name}\""));
-                head.result(named, StatusCode::INTERNAL_SERVER_ERROR)
-            }
-            Route::AgentCheck | Route::Other => {
+            (Route::Ready, Err(missing)) => head.text(StatusCode::SERVICE_UNAVAILABLE, missing),
+            (Route::Ready, Ok(_)) => head.text(StatusCode::OK, "ok"),
+            (Route::AgentCheck | Route::Other, _) => {
                 self.metrics.stray("path");
                 record_stray(404);
                 let text = format!("{:.100}: not found; try {PATHS}\n", uri.path());

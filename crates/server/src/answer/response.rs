@@ -54,16 +54,10 @@ impl ResponseHead {
         self.finish(status, &TEXT, body.into() as Bytes)
     }
 
-    /// Answers 200 with a text, or this status with an error.
-    pub(super) fn result<T: Into<Bytes>, E: Into<Bytes>>(
-        self,
-        result: Result<T, E>,
-        or: StatusCode,
-    ) -> Response<AnswerBody> {
-        match result {
-            Ok(text) => self.text(StatusCode::OK, text),
-            Err(error) => self.text(or, error),
-        }
+    /// Answers an error in the JSON of `/health`.
+    pub(super) fn error(self, status: StatusCode, error: &str) -> Response<AnswerBody> {
+        let body = format!("{{\"status\":\"error\",\"error\":{}}}", serde_json::json!(error));
+        self.finish(status, &JSON, Bytes::from(body))
     }
 }
 

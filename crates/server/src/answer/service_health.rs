@@ -4,14 +4,13 @@
 use super::app::App;
 use super::response::{AnswerBody, JSON, ResponseHead};
 use crate::probers::{ProbeRequest, RequestTarget};
-use crate::route::{NOT_WATCHED, service_of};
+use crate::route::{NOT_WATCHED, SERVICES_PREFIX};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Uri};
 use nodegate_program::sanitize_short;
-use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::check::KUBE_PROXY;
-use nodegate_readiness::{CheckId, Moment, Query, Reply, Verdict};
+use nodegate_readiness::{CheckId, Moment, Query, Verdict};
 use serde_json::json;
 
 /// The maximum length of a path in an error, in characters.
@@ -31,19 +30,17 @@ impl App {
         uri: &Uri,
     ) -> Response<AnswerBody> {
         let now = request.at;
-        if self.reader.board.node_name().is_none() {
-            return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
-        }
         let (board, path, query) = (&self.reader.board, uri.path(), uri.query().unwrap_or_default());
-        let service = service_of(path).filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
-        let view = service.and_then(|(namespace, name)| board.service(namespace, name, now));
-        let (Some((namespace, name)), Some(view)) = (service, view) else {
-            let why = if service.is_some() { NOT_WATCHED } else { "takes /services/<namespace>/<name>" };
+        let service = path.strip_prefix(SERVICES_PREFIX).unwrap_or_default();
+        let (namespace, name) = service.split_once('/').unwrap_or_default();
+        let Some(view) = board.service(service, now) else {
+            let is_name = !namespace.is_empty() && !name.is_empty();
+            let why = if is_name { NOT_WATCHED } else { "takes /services/<namespace>/<name>" };
             return head.text(StatusCode::NOT_FOUND, format!("{}: {why}\n", sanitize_short(path, MAX_SHOWN)));
         };
         let asked = match Query::parse(query, board.catalog()) {
             Ok(asked) => asked,
-            Err(bad) => return head.finish(StatusCode::BAD_REQUEST, &JSON, Reply::error(400, &bad).body),
+            Err(bad) => return head.error(StatusCode::BAD_REQUEST, &bad),
         };
         let is_excepted = asked.excluded && board.is_out_by_label_alone(now);
         let drain = asked.drain.filter(|_| !is_excepted && self.is_draining(now));
@@ -71,8 +68,8 @@ impl App {
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // The change is of the same state as the answer, so no answer from before it counts as one after it.
-        let target = RequestTarget::Service { path, query, changed: view.service.changed };
-        self.record_verdict(request, target, Some(status), Some(verdict));
+        let target = RequestTarget::Http { path, query, changed: view.service.changed };
+        self.record_verdict(request, target, Some(status), verdict);
         head.finish(status, &JSON, Bytes::from(body))
     }
 
@@ -86,7 +83,7 @@ impl App {
     /// eligible is healthy: upstream keeps the two apart.
     fn is_proxy_healthy(&self, now: Moment) -> bool {
         let Some(id) = self.reader.board.catalog().find(KUBE_PROXY) else { return true };
-        let known = self.reader.board.published().state.local_result(id).is_some();
+        let known = self.reader.board.state().local_result(id).is_some();
         !known || self.reader.board.report(id, now).outcome.verdict() != Verdict::NotReady
     }
 }

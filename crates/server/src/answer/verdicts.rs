@@ -2,7 +2,8 @@
 //! record of what a client was told. The agent answers at once, unless the checks of the request must run first.
 
 use super::app::App;
-use super::response::{AnswerBody, JSON, ResponseHead};
+use super::response::{AnswerBody, JSON, ResponseHead, TEXT};
+use super::slots::Holder;
 use crate::probers::{ProbeRequest, RequestTarget};
 use crate::route::Route;
 use futures::FutureExt;
@@ -19,6 +20,12 @@ use std::time::Duration;
 /// waits for the result as long, because a node that is short of CPU may deliver it some hundred milliseconds
 /// late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
+
+/// The number of requests that may wait for the first result of their checks. Further requests are answered
+/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
+/// the clients that name a hanging check would take all connections. A quarter of
+/// the default limit of connections; of a lower limit it is a quarter, too.
+const MAX_WAITING: usize = 128;
 
 /// Returns true if a client whose request gets no verdict may be a load balancer: not on this node, and neither a
 /// browser, nor a kubelet, nor Prometheus.
@@ -41,7 +48,8 @@ impl App {
         // The checks run in parallel and fail by their own timeouts. If even that hangs, the answer says that
         // there is no recent result.
         let first_results = (self.activate)(pending);
-        if let Ok(_waits) = self.waiting.try_acquire() {
+        let most = (self.waits.connections() / 4).clamp(1, MAX_WAITING);
+        if let Some(_waits) = self.waiting.take(Holder::Node, most, most) {
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
         }
     }
@@ -52,15 +60,14 @@ impl App {
         self.reader.probers.note(request, RequestTarget::Stray { text }, GivenAnswer { verdict, code });
     }
 
-    /// Counts and records the verdict that a client got. An answer without a verdict says nothing about the node.
+    /// Counts and records the verdict that a client got.
     pub(super) fn record_verdict(
         &self,
         request: &ProbeRequest,
         target: RequestTarget<'_>,
         code: Option<StatusCode>,
-        verdict: Option<Verdict>,
+        verdict: Verdict,
     ) {
-        let Some(verdict) = verdict else { return };
         self.metrics.count_verdict(request.route, verdict);
         let given = GivenAnswer { verdict, code: code.map(|code| code.as_u16()) };
         self.reader.probers.note(request, target, given);
@@ -76,7 +83,7 @@ impl App {
     ) -> Answer<AnswerBody> {
         match self.reader.board.lookup(uri.query().unwrap_or_default(), request.at) {
             Lookup::Hit(reply) => Answer::Now(self.tell(head, &request, uri, reply)),
-            Lookup::Bad(bad) => Answer::Now(verdict_response(head, request.route, Reply::error(400, &bad))),
+            Lookup::Bad(bad) => Answer::Now(head.error(StatusCode::BAD_REQUEST, &bad)),
             Lookup::Miss(query) => {
                 let (this, uri) = (Arc::clone(self), uri.clone());
                 let answered = async move {
@@ -102,24 +109,16 @@ impl App {
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }
-        let verdict = reply.verdict;
-        let response = verdict_response(head, request.route, reply);
-        let target = RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() };
-        self.record_verdict(request, target, Some(response.status()), verdict);
-        response
-    }
-}
-
-fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<AnswerBody> {
-    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if route == Route::Health {
-        return head.finish(status, &JSON, reply.body);
-    }
-    match reply.verdict {
-        Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
-        Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
-        None if status == StatusCode::BAD_REQUEST => head.finish(status, &JSON, reply.body),
-        None => head.text(status, "Down"),
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+        let (status, format, body) = match (request.route, reply.verdict) {
+            (Route::Health, _) => (reply.status, &JSON, reply.body),
+            (_, Verdict::Ready) => (200, &TEXT, "OK".into()),
+            (_, Verdict::Draining | Verdict::NotReady) => (503, &TEXT, "Down".into()),
+        };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let target = RequestTarget::Http { path, query, changed: Moment::default() };
+        self.record_verdict(request, target, Some(status), reply.verdict);
+        head.finish(status, format, body)
     }
 }
 
@@ -152,7 +151,8 @@ impl App {
         let line = match (verdict, reason) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),
-            (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),
+            // A reason is one line.
+            (Verdict::NotReady, reason) => format!("down #{reason:.MAX_REASON$}\n"),
         };
         AgentCheckAnswer { line, verdict: Some(verdict), at: now }
     }
@@ -162,23 +162,16 @@ impl App {
         let (address, line) = (client.address.to_canonical(), answer.line.trim_end());
         tracing::debug!(client = %address, line, "answered an agent-check");
         let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::AgentCheck, answer.at);
-        self.record_verdict(&request, RequestTarget::AgentCheck { sent }, None, answer.verdict);
+        if let Some(verdict) = answer.verdict {
+            self.record_verdict(&request, RequestTarget::AgentCheck { sent }, None, verdict);
+        }
     }
-}
-
-/// Replaces control characters and cuts the reason, so that it can't end the line early. Its text comes from
-/// the API server or from a program.
-fn one_line(reason: &str) -> String {
-    reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::check::NODE_READY;
-    use nodegate_readiness::{
-        Board, Catalog, Condition, ConditionStatus, LocalCheck, Node, NodeFacts, Policy, StartMode,
-    };
+    use nodegate_readiness::{Catalog, Condition, ConditionStatus, LocalCheck, Node, NodeFacts, StartMode};
     use std::collections::BTreeSet;
     use std::future::pending;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -188,10 +181,9 @@ mod tests {
     async fn a_first_result_may_come_a_second_after_the_timeout() {
         let timeout = Duration::from_secs(5);
         let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: StartMode::OnDemand };
-        let (name, catalog) = (Some("n1".to_owned()), Catalog::new(vec![check]));
+        let catalog = Catalog::new(vec![check]);
         let query = Query::parse("check=kubelet", &catalog).unwrap();
-        let board = Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {}));
-        let app = App::with(board, Arc::new(|_| Box::pin(pending())));
+        let app = App::with(catalog, Arc::new(|_| Box::pin(pending())));
         let began = tokio::time::Instant::now();
         app.wait_for_results(&query, app.now()).await;
         assert_eq!(began.elapsed().as_millis() / 10, 600);
@@ -204,10 +196,7 @@ mod tests {
 
     #[test]
     fn the_words_and_the_reason_are_of_one_moment() {
-        let catalog = Catalog::new(Vec::new());
-        let default = [catalog.find(NODE_READY).unwrap()];
-        let name = Some("n1".to_owned());
-        let app = App::of(Board::new(name, Policy::default(), catalog, &default, Box::new(|_| {})));
+        let app = App::of(Catalog::default());
         app.reader.board.prove(app.now());
         let over = AtomicBool::new(false);
         let flip = || {
@@ -227,11 +216,5 @@ mod tests {
             over.store(true, Ordering::Relaxed);
         });
         assert_eq!(Vec::from_iter(lines), ["down #Reason\n", "up ready\n"]);
-    }
-
-    #[test]
-    fn a_reason_stays_on_its_line() {
-        assert_eq!(one_line("Kubelet\nup ready\r"), "Kubelet up ready ");
-        assert_eq!(one_line(&"é".repeat(500)).chars().count(), MAX_REASON);
     }
 }

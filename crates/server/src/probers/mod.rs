@@ -35,10 +35,6 @@ const KNOWN: usize = 32;
 /// The time after which these are chosen again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The offset of this module's dates. Dates before the start of this agent must be representable, because the
-/// previous agent hands them over. So all dates here come from a clock that is a day ahead.
-const CLOCK_OFFSET: Duration = Duration::from_hours(24);
-
 /// The probers and their probe requests.
 pub(crate) struct Probers {
     board: Arc<Board>,
@@ -83,11 +79,9 @@ impl Probers {
         // All addresses of a named network are one client.
         let name = balancers.name_of(client.address);
         client.address = name.and_then(|name| balancers.first_address(name)).unwrap_or(client.address);
-        let (signal, now) = (date(self.board.last_signal()), date(request.at));
-        let changed = match target {
-            RequestTarget::Service { changed, .. } => signal.max(date(changed)),
-            _ => signal,
-        };
+        let (signal, now) = (self.board.last_signal(), request.at);
+        let changed =
+            if let RequestTarget::Http { changed, .. } = target { signal.max(changed) } else { signal };
         let state = request.server_state();
         let report = state.map(|state| (state.state, state.sessions));
         let key = self.key(client.address, target, state);
@@ -112,14 +106,7 @@ impl Probers {
     /// Returns the key of a probe request, which is odd.
     fn key(&self, peer: IpAddr, target: RequestTarget<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        peer.to_canonical().hash(&mut hasher);
-        target.write_to(&mut hasher);
-        if let Some(state) = state {
-            hasher.write(state.node.as_bytes());
-            // A separator that no name contains.
-            hasher.write_u8(b' ');
-            hasher.write(state.server.as_bytes());
-        }
+        (peer.to_canonical(), target, state.map(|state| (state.node, state.server))).hash(&mut hasher);
         hasher.finish() | 1
     }
 
@@ -142,7 +129,6 @@ impl Probers {
     /// before the first answer. Skips probers that this agent would show in other words, and those that do
     /// not count for it.
     pub(crate) fn take_over(&self, predecessor: &Predecessor, now: Moment) -> usize {
-        let now = date(now);
         let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
         for prober in &predecessor.probers {
@@ -161,7 +147,7 @@ impl Probers {
         // clients or a prober was lost.
         let knew_all = predecessor.balancers.is_empty() || predecessor.balancers == balancers.parts();
         if let Some(listened) = predecessor.listened.filter(|_| knew_all && lost == 0) {
-            let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
+            let _ = self.listening_since.set(now.before(listened));
         }
         taken
     }
@@ -187,7 +173,7 @@ impl Probers {
 
     /// Returns the remembered probers, sorted by address and probe request.
     pub(crate) fn remembered(&self, now: Moment) -> Vec<Prober> {
-        let is_shown = |prober: &&Prober| !prober.has_expired(date(now));
+        let is_shown = |prober: &&Prober| !prober.has_expired(now);
         let mut remembered: Vec<_> = self.table().probers().filter(is_shown).cloned().collect();
         remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
         remembered
@@ -196,7 +182,7 @@ impl Probers {
     /// Returns since when every prober of the node, or else of the Services, has been recorded: the start of this agent
     /// or its predecessor, or the last time at which there were too many; and the number of probes without a slot.
     pub(crate) fn listening(&self, of_node: bool, now: Moment) -> (Moment, u64) {
-        let opened = date(self.board.opened().unwrap_or(now));
+        let opened = self.board.opened().unwrap_or(now);
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let table = self.table();
         let Overflows { count, last } = if of_node { table.of_node } else { table.of_services };
@@ -205,7 +191,7 @@ impl Probers {
 
     /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
-        let is_waited_for = |prober: &Prober| prober.history.standing(date(now)).is_waited_for();
+        let is_waited_for = |prober: &Prober| prober.history.standing(now).is_waited_for();
         self.table()
             .probers()
             .any(|prober| prober.name.request.checks.contains(&check) && is_waited_for(prober))
@@ -237,9 +223,4 @@ fn warn_if_blind(client: Client, request: &ParsedRequest) {
              HTTP/1.1"
         );
     }
-}
-
-/// Converts a moment to the clock of this module.
-pub(crate) fn date(moment: Moment) -> Moment {
-    moment.plus(CLOCK_OFFSET)
 }

@@ -1,12 +1,12 @@
 //! Probe requests, normalized so that all spellings of a request are equal.
 
-use crate::route::{Route, service_of};
+use crate::route::{Route, SERVICES_PREFIX};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use nodegate_http::Client;
 use nodegate_readiness::probers::{AGENT_CHECK, ProberKind, ServerState};
 use nodegate_readiness::{Board, CheckId, CheckRef, Moment, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 /// The characters that stay unescaped. The text comes from strangers, and appears on a page, on terminals and
 /// in a label.
@@ -63,10 +63,9 @@ impl ProbeRequest {
 /// The kinds of probe requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestTarget<'a> {
-    /// A path with its query; a plain `OPTIONS` has the path of its root.
-    Http { path: &'a str, query: &'a str },
-    /// The path of a watched Service with its query, and the time of the Service's own pool change.
-    Service { path: &'a str, query: &'a str, changed: Moment },
+    /// A path with its query, and the time of the pool change of the Service that it is about; a plain `OPTIONS` has
+    /// the path of its root.
+    Http { path: &'a str, query: &'a str, changed: Moment },
     /// HAProxy's agent-check, with its `agent-send` string.
     AgentCheck { sent: &'a [u8] },
     /// A request that gets no verdict: the page, another path or method, or no HTTP/1.
@@ -81,49 +80,46 @@ pub(super) struct ParsedRequest {
     pub(super) checks: Vec<CheckId>,
 }
 
-impl RequestTarget<'_> {
+impl Hash for RequestTarget<'_> {
     /// Hashes the unparsed request.
-    pub(super) fn write_to(&self, hasher: &mut impl Hasher) {
-        // Neither mark can end a path or a query, or be a path.
-        let parts = match self {
-            Self::Http { path, query } | Self::Service { path, query, .. } => {
-                [path.as_bytes(), b"?", query.as_bytes()]
-            }
-            Self::AgentCheck { sent } => [*sent, b"\0", b""],
-            Self::Stray { text } => [text.as_bytes(), b"\0", b"?"],
-        };
-        for part in parts {
-            hasher.write(part);
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        match self {
+            Self::Http { path, query, .. } => (path, query).hash(hasher),
+            // Neither mark can be a path.
+            Self::AgentCheck { sent } => ("\0", sent).hash(hasher),
+            Self::Stray { text } => ("?", text).hash(hasher),
         }
     }
+}
 
+impl RequestTarget<'_> {
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
     /// for the answer.
     pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
-        let (path, query) = match self {
+        let (path, mut query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Stray { text } => {
                 let words: Vec<_> = text.split(' ').map(harmless).collect();
                 let text = cut(words.join(" "));
                 return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
-            Self::Http { path, query } | Self::Service { path, query, .. } => {
+            Self::Http { path, query, .. } => {
                 (*path, Query::parse(query, board.catalog()).unwrap_or_default())
             }
         };
-        let of_service = matches!(self, Self::Service { .. });
-        let checks: Vec<_> = if of_service { Vec::new() } else { query.known().collect() };
+        let service = path.strip_prefix(SERVICES_PREFIX);
+        if service.is_some() {
+            query.checks.clear();
+        }
+        let checks: Vec<_> = query.known().collect();
         let (sees_drains, ignores_label) = (query.drain.is_some(), query.excluded);
-        let kind = if of_service {
-            let index =
-                service_of(path).and_then(|(namespace, name)| board.catalog().service(namespace, name));
-            index.map_or(ProberKind::Other, |index| ProberKind::Service { index, sees_drains, ignores_label })
-        } else if query.checks.is_empty() {
-            kind_of(board.default_checks(), ignores_label)
-        } else {
-            kind_of(checks.iter().copied(), ignores_label)
+        let kind = match service.map(|name| board.catalog().service(name)) {
+            Some(Some(index)) => ProberKind::Service { index, sees_drains, ignores_label },
+            Some(None) => ProberKind::Other,
+            None if query.checks.is_empty() => kind_of(board.default_checks(), ignores_label),
+            None => kind_of(checks.iter().copied(), ignores_label),
         };
-        let names = query.checks.iter().filter(|_| !of_service).map(|check| match check {
+        let names = query.checks.iter().map(|check| match check {
             CheckRef::Known(id) => board.catalog().name(*id),
             CheckRef::Unknown(name) => name,
         });
@@ -151,8 +147,9 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };
         match Route::of(&method, path) {
-            Route::Services => RequestTarget::Service { path, query, changed: Moment::default() },
-            Route::Health | Route::NodeCheck => RequestTarget::Http { path, query },
+            Route::Services | Route::Health | Route::NodeCheck => {
+                RequestTarget::Http { path, query, changed: Moment::default() }
+            }
             _ => return None,
         }
     };
@@ -179,13 +176,9 @@ fn harmless(text: &str) -> String {
     utf8_percent_encode(&decoded, SHOWN).to_string()
 }
 
-/// Cuts long text. A hash of the whole text at the end keeps different texts apart.
+/// Cuts long text. A hash of the whole text at the end, the same in every process, keeps different texts apart.
 fn cut(text: String) -> String {
     let Some(kept) = text.get(..MAX_SHOWN).filter(|_| text.len() > MAX_SHOWN) else { return text };
-    format!("{kept}*{:x}", fold(&text))
-}
-
-/// Returns a hash of the text that is the same in every process.
-fn fold(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let fold = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    format!("{kept}*{:x}", text.bytes().fold(0x811c_9dc5, fold))
 }

@@ -4,7 +4,7 @@
 use super::prober::{Prober, ProberId, RecordedAnswer};
 use nodegate_http::client_key;
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{ProbeHistory, ProberKind, Standing};
+use nodegate_readiness::probers::{ProbeHistory, ProberKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::net::IpAddr;
@@ -136,7 +136,7 @@ impl Table {
                 ProberKind::Service { .. } => Some(&mut self.of_services),
                 ProberKind::Other => None,
             };
-            let may_be_balancer = lowest.is_none_or(|(rank, _)| matches!(rank, Rank::Undecided(..)));
+            let may_be_balancer = lowest.is_none_or(|((may_be_balancer, ..), _)| may_be_balancer);
             if let Some(overflows) = overflows.filter(|_| may_be_balancer) {
                 *overflows = Overflows { count: overflows.count + 1, last: overflows.last.max(Some(now)) };
             }
@@ -152,7 +152,7 @@ impl Table {
 
 /// Returns the key of the least important prober, and its importance, unless all are regular.
 fn lowest_ranked(probers: &[(&u64, &Prober)], now: Moment) -> Option<(Rank, u64)> {
-    probers.iter().filter_map(|(key, prober)| Some((Rank::of(&prober.history, now)?, **key))).min()
+    probers.iter().filter_map(|(key, prober)| Some((rank(&prober.history, now)?, **key))).min()
 }
 
 /// Returns the key of a prober that has become regular lately, at an address that has more than its share.
@@ -173,24 +173,14 @@ fn beyond_its_share(mut by_age: Vec<(&u64, &Prober)>, slots: Slots) -> Option<u6
     juniors.into_iter().max_by_key(most).map(|(_, _, key)| key)
 }
 
-/// The importance of a prober that is not regular, from least to most.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// A prober that is gone or asks now and then. Of these, the one with the oldest last request goes first.
-    Expendable(Moment),
-    /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
-    Undecided(u32, Moment),
+/// Returns the importance of a prober that is not regular; `None` for a regular one, which keeps its slot. One with too
+/// few requests to tell whether it is a balancer comes after all that are gone or ask now and then. Of these, the one
+/// with the oldest last request goes first; of the others, the one with the fewest requests.
+fn rank(history: &ProbeHistory, now: Moment) -> Option<Rank> {
+    let may_be_balancer = history.may_become_regular(now);
+    let rank = (may_be_balancer, if may_be_balancer { history.times } else { 0 }, history.last);
+    (!history.standing(now).is_waited_for()).then_some(rank)
 }
 
-impl Rank {
-    /// Returns `None` for a regular prober, which keeps its slot.
-    fn of(history: &ProbeHistory, now: Moment) -> Option<Self> {
-        match history.standing(now) {
-            Standing::Regular | Standing::Silent => None,
-            Standing::Occasional if history.may_become_regular(now) => {
-                Some(Self::Undecided(history.times, history.last))
-            }
-            Standing::Gone | Standing::Occasional => Some(Self::Expendable(history.last)),
-        }
-    }
-}
+/// Whether it may be a balancer, the number of its requests if that counts, and the time of the latest.
+type Rank = (bool, u32, Moment);

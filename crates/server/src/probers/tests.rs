@@ -35,11 +35,7 @@ fn request(address: IpAddr, ms: u64) -> ProbeRequest {
 }
 
 fn http<'a>(path: &'a str, query: &'a str) -> RequestTarget<'a> {
-    if path.starts_with("/services/") {
-        RequestTarget::Service { path, query, changed: Moment::default() }
-    } else {
-        RequestTarget::Http { path, query }
-    }
+    RequestTarget::Http { path, query, changed: Moment::default() }
 }
 
 impl Desk {
@@ -49,7 +45,7 @@ impl Desk {
         let service = "shop/web".parse().unwrap();
         let catalog = Catalog::new(vec![kubelet]).with_services(vec![service]);
         let default = [catalog.find(NODE_READY).unwrap()];
-        let board = Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}));
+        let board = Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default);
         board.open(at(1), SystemTime::UNIX_EPOCH);
         let settings = ProberSettings { balancers: balancers.parse().unwrap(), ..ProberSettings::default() };
         let board = Arc::new(board);
@@ -82,7 +78,7 @@ impl Desk {
     }
 
     fn records(&self, ms: u64) -> Vec<ProberRecord> {
-        self.probers.remembered(at(ms)).iter().map(|prober| prober.to_record(date(at(ms)))).collect()
+        self.probers.remembered(at(ms)).iter().map(|prober| prober.to_record(at(ms))).collect()
     }
 
     fn requests(&self, ms: u64) -> Vec<String> {
@@ -94,7 +90,7 @@ impl Desk {
     }
 
     fn listening_ms(&self, ms: u64) -> u64 {
-        millis(date(at(ms)).since(self.probers.listening(true, at(ms)).0))
+        millis(at(ms).since(self.probers.listening(true, at(ms)).0))
     }
 
     fn handover(&self, ms: u64) -> Predecessor {
@@ -197,10 +193,10 @@ fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
     for second in 0..120 {
         desk.note(address(1), http(path, ""), IN, second * 1000);
     }
-    let target = RequestTarget::Service { path, query: "", changed: at(130_000) };
+    let target = RequestTarget::Http { path, query: "", changed: at(130_000) };
     desk.note(address(1), target, OUT, 132_000);
     let history = desk.probers.remembered(at(132_000))[0].history;
-    assert_eq!(date(at(132_000)).since(history.row_from), Duration::from_secs(2));
+    assert_eq!(at(132_000).since(history.row_from), Duration::from_secs(2));
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
 fn a_known_query_is_answered_without_allocating() {
     let world = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.build();
     let app = Arc::new(world.app);
-    let now = world.timeline.at(nodegate_clock::now());
+    let now = app.now();
     let raw = "check=node_ready&drain=404";
     if let nodegate_readiness::Lookup::Miss(query) = world.board.lookup(raw, now) {
         world.board.answer(raw, &query, now);

@@ -167,7 +167,7 @@ fn a_service_heeds_a_cordon_if_it_is_asked_to() {
 #[test]
 fn an_answer_of_a_service_that_staleness_changed_counts_as_failed_open() {
     let (services, node) = (vec![("ingress/web", 2)], Node::Present(cordoned()));
-    let proof = Some(Duration::from_mins(1));
+    let proof = Duration::from_mins(1);
     let server = Scenario { node, proof, services, ..Scenario::default() }.serve();
     let counted = |path: &str| {
         assert_eq!(server.get(path).status, 200);

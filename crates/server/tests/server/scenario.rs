@@ -40,7 +40,7 @@ pub(crate) struct Scenario {
     pub(crate) node_name: Option<&'static str>,
     pub(crate) node: Node,
     /// The time since the last freshness proof.
-    pub(crate) proof: Option<Duration>,
+    pub(crate) proof: Duration,
     /// The time since the loops last reported that they are alive.
     pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
@@ -56,7 +56,7 @@ impl Default for Scenario {
         Self {
             node_name: Some("node-a"),
             node: Node::Present(ready()),
-            proof: Some(Duration::ZERO),
+            proof: Duration::ZERO,
             loops: Duration::ZERO,
             local: Vec::new(),
             activate: Arc::new(|_| Box::pin(ready_at_once(()))),
@@ -68,7 +68,6 @@ impl Default for Scenario {
 
 pub(crate) struct World {
     pub(crate) board: Arc<Board>,
-    pub(crate) timeline: Timeline,
     pub(crate) app: App,
 }
 
@@ -88,16 +87,10 @@ impl Scenario {
         let default = [catalog.find(NODE_READY).unwrap()];
         let metrics = Arc::new(Metrics::default());
         let hook = Arc::clone(&metrics);
-        let board = Arc::new(Board::new(
-            self.node_name.map(str::to_owned),
-            Policy::default(),
-            catalog,
-            &default,
-            Box::new(move |flip| hook.flip(flip)),
-        ));
-        if let Some(age) = self.proof {
-            board.prove(ago(age));
-        }
+        let name = self.node_name.map(str::to_owned);
+        let board = Arc::new(Board::new(name, Policy::default(), catalog, &default));
+        let _ = board.on_flip.set(Box::new(move |flip| hook.flip(flip)));
+        board.prove(ago(self.proof));
         board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
             board.set_service(index, local_endpoints, now, nodegate_clock::wall());
@@ -120,7 +113,7 @@ impl Scenario {
             pods: PodSettings::default(),
         });
         app.render_every(self.render_every);
-        World { board, timeline, app }
+        World { board, app }
     }
 
     pub(crate) fn serve(self) -> Running {
@@ -136,14 +129,15 @@ impl Scenario {
     }
 
     fn start(self, limits: Limits, of_agent_checks: bool) -> Running {
-        let World { board, timeline, app } = self.build();
+        let World { board, app } = self.build();
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
             let stop = async { drop(stopped.await) };
             let options = ServeOptions { limits, ..ServeOptions::default() };
             let ended = if of_agent_checks {
@@ -153,13 +147,12 @@ impl Scenario {
             };
             ended.unwrap();
         });
-        Running { board, timeline, app, address, stop: Some(stop), thread: Some(thread) }
+        Running { board, app, address, stop: Some(stop), thread: Some(thread) }
     }
 }
 
 pub(crate) struct Running {
     pub(crate) board: Arc<Board>,
-    pub(crate) timeline: Timeline,
     pub(crate) app: Arc<App>,
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -168,7 +161,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn now(&self) -> Moment {
-        self.timeline.at(nodegate_clock::now())
+        self.app.now()
     }
 
     /// Returns each prober's probe request, and the number of its probes.

@@ -35,8 +35,7 @@ struct Rollout {
 impl Rollout {
     /// Starts an agent that knows one ready endpoint, and that these clients probe at such intervals.
     fn start(balancers: &[(u64, &'static str)]) -> Self {
-        let World { board, app, .. } =
-            Scenario { services: vec![(SERVICE, 1)], ..Scenario::default() }.build();
+        let World { board, app } = Scenario { services: vec![(SERVICE, 1)], ..Scenario::default() }.build();
         let balancers = balancers.iter().map(|&(every_ms, target)| Balancer {
             every_ms,
             target,

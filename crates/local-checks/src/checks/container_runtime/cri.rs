@@ -129,7 +129,7 @@ fn outcome(headers: &HeaderMap) -> Option<Result<(), CallError>> {
         Some(name) => {
             let message = headers.get("grpc-message").map_or(&b""[..], |message| message.as_bytes());
             let message = percent_encoding::percent_decode(message).decode_utf8_lossy();
-            Err(CallError(Reason::new("gRPC").status(name).name(&message)))
+            Err(CallError(Reason::new(format!("gRPC {name}")).name(&message)))
         }
         None => Err(malformed(())),
     })

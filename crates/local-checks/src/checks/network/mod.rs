@@ -12,9 +12,10 @@ use futures::future::{join, join_all};
 use gateway::Routers;
 use netlink_packet_route::AddressFamily;
 use nodegate_program::choice;
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
 use resolv_conf::Nameserver;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -68,7 +69,8 @@ impl Check for Network {
             };
             let until = Instant::now() + self.time_limit;
             // No client uses the other families to reach the node.
-            let counted: AddressFamilies = node.internal_ips.iter().copied().collect();
+            let counted =
+                [IpAddr::is_ipv4, IpAddr::is_ipv6].map(|is_own| node.internal_ips.iter().any(is_own));
             let dns = self.ask_nameservers(nameservers, until);
             let gateways = self.ask_gateways(counted, until);
             let (dns, gateways) = join(dns, gateways).await;
@@ -118,13 +120,14 @@ impl Network {
         *said = silent;
     }
 
-    /// Checks the default routes. While the families are not known, one that works is enough: the other's may
-    /// be left over.
-    async fn ask_gateways(&self, counted: AddressFamilies, until: Instant) -> Result<(), Reason> {
+    /// Checks the default routes of IPv4 and of IPv6, as far as they count. While that is not known, one that works is
+    /// enough: the other may be left over.
+    async fn ask_gateways(&self, counted: [bool; 2], until: Instant) -> Result<(), Reason> {
         if !self.gateways {
             return Ok(());
         }
-        let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
+        let is_known = counted.contains(&true);
+        let counts = counted.map(|counts| counts || !is_known);
         let asked = self.routers.iter().zip(counts).filter(|(_, counts)| *counts);
         let asked = asked.map(|(routers, _)| async move {
             let ask = Arc::clone(routers);
@@ -134,7 +137,7 @@ impl Network {
         let replies = join_all(asked).await;
         let one_works = replies.contains(&Ok(true));
         let silent: Vec<String> = replies.into_iter().filter_map(Result::err).collect();
-        let enough = silent.is_empty() || (counted.is_empty() && one_works);
+        let enough = silent.is_empty() || (!is_known && one_works);
         if enough { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
     }
 }

@@ -37,7 +37,7 @@ impl Happens {
         let wall = SystemTime::UNIX_EPOCH + now.since(Moment::default());
         match self.what {
             0 => Input::Began(stream),
-            1 => Input::Listed { asked_at: now.before(ago).unwrap(), node: state },
+            1 => Input::Listed { asked_at: now.before(ago), node: state },
             2 => Input::Accepted(stream, connection),
             3 => Input::Bytes(stream),
             4 => Input::Changed(state),

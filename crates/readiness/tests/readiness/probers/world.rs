@@ -13,7 +13,6 @@ pub(crate) struct Prober {
     pub(crate) number: u8,
     pub(crate) every_ms: u64,
     pub(crate) next_ms: u64,
-    pub(crate) until_ms: u64,
     pub(crate) request: &'static str,
     pub(crate) kind: ProberKind,
     pub(crate) asked: Option<ProbeHistory>,
@@ -41,7 +40,6 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
         number,
         every_ms,
         next_ms: u64::from(number) * 37 % every_ms,
-        until_ms: u64::MAX,
         request: "/health",
         kind: ProberKind::Node { ignores_label: false },
         asked: None,
@@ -134,9 +132,6 @@ impl World {
             let prober = &mut self.probers[n];
             prober.heard = if out { prober.heard + 1 } else { 0 };
             prober.next_ms += prober.pause();
-            if prober.next_ms > prober.until_ms {
-                prober.next_ms = u64::MAX;
-            }
         }
     }
 
@@ -150,7 +145,7 @@ impl World {
             Lookup::Miss(parsed) => self.scenario.board.answer(query, &parsed, now),
             Lookup::Bad(bad) => panic!("{bad}"),
         };
-        let given = GivenAnswer { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
+        let given = GivenAnswer { verdict: reply.verdict, code: Some(reply.status) };
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
             None => ProbeHistory::first(given, now),
@@ -180,7 +175,7 @@ impl World {
         let (board, now) = (&self.scenario.board, self.now());
         let asked = self.probers.iter().filter_map(|prober| Some((prober.kind, prober.asked?)));
         let probers: Vec<_> = asked.collect();
-        let is_going_down = board.published().state.host.is_some_and(|host| host.shutdown);
+        let is_going_down = board.state().host.is_some_and(|host| host.shutdown);
         let by_label_alone = board.is_out_by_label_alone(now);
         let subject = Subject {
             of: SubjectKind::Node { by_label_alone, services_out: &[], needs_probers: self.needs_probers },

@@ -15,7 +15,6 @@ use ipnet::IpNet;
 use nodegate_agent_api::WaitState;
 use nodegate_http::{Client, Networks};
 use nodegate_readiness::Moment;
-use nodegate_readiness::board::NODE_NAME_MISSING;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -90,8 +89,13 @@ impl Waits {
         self.connections.fetch_min(max_connections, Ordering::Relaxed);
     }
 
+    /// Returns the number of connections of the smallest listener.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     fn take(&self, holder: Holder) -> Option<Slot> {
-        let connections = self.connections.load(Ordering::Relaxed);
+        let connections = self.connections();
         let of_node = MAX_OF_NODE.min(connections / 16 * 5);
         match holder {
             Holder::Node => self.slots.take(holder, of_node, usize::MAX),
@@ -110,9 +114,6 @@ impl Waits {
     ) -> Response<AnswerBody> {
         let query = match WaitQuery::parse(uri.query().unwrap_or_default(), self.reader.board.catalog()) {
             Err((status, wrong)) => return head.text(status, wrong),
-            Ok(_) if self.reader.board.node_name().is_none() => {
-                return head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING);
-            }
             Ok(query) => query,
         };
         let holder = self.holder(client).await;
@@ -140,14 +141,10 @@ impl Waits {
     }
 
     async fn holder(&self, client: Client) -> Holder {
-        if client.on_this_node {
-            return Holder::Node;
-        }
         let address = client.address.to_canonical();
-        if self.is_pod(address) {
-            return Holder::Pod(address);
-        }
         match &self.pods.routes {
+            _ if client.on_this_node => Holder::Node,
+            _ if self.is_pod(address) => Holder::Pod(address),
             Some(leads_to_pod) if leads_to_pod(address).await => Holder::Pod(address),
             _ => Holder::other(address),
         }
@@ -156,8 +153,8 @@ impl Waits {
     /// Returns true if the address belongs to one of the node's pods, as far as the Node or a setting says.
     pub(crate) fn is_pod(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let published = self.reader.board.published();
-        let of_node = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
+        let state = self.reader.board.state();
+        let of_node = state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
         let named = self.pods.networks.as_ref();
         of_node.iter().any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
             || named.is_some_and(|networks| !networks.is_everybody() && networks.contains(address))
@@ -233,11 +230,10 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::answer::App;
-    use nodegate_readiness::{Board, Catalog, Node, NodeFacts, Policy};
+    use nodegate_readiness::{Catalog, Node, NodeFacts};
 
     fn waits() -> Waits {
-        let board = Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {}));
-        Waits::new(App::of(board).reader.clone(), PodSettings::default())
+        Waits::new(App::of(Catalog::default()).reader.clone(), PodSettings::default())
     }
 
     fn take(waits: &Waits, count: usize, holder: Holder) -> Vec<Slot> {

@@ -72,8 +72,7 @@ impl WaitQuery {
 /// Returns the index of a watched Service.
 fn watched(value: &str, catalog: &Catalog) -> Result<usize, (StatusCode, String)> {
     let name = percent_decode_str(value).decode_utf8_lossy();
-    let index = name.split_once('/').and_then(|(namespace, name)| catalog.service(namespace, name));
-    index.ok_or_else(|| {
+    catalog.service(&name).ok_or_else(|| {
         (StatusCode::NOT_FOUND, format!("service={:?}: {NOT_WATCHED}\n", sanitize_short(&name, MAX_SHOWN)))
     })
 }
