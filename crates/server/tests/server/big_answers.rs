@@ -1,16 +1,15 @@
 //! The big answers; a stranger must not get as many as it likes.
 
 use crate::scenario::{Client, Running, Scenario, cordoned};
-use nodegate_server::{Limits, PortSharing, ServeOptions, bind};
-use nodegate_testbed::http::{self, TIMEOUT};
+use nodegate_server::{Activate, Limits};
+use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::until;
 use socket2::{Domain, Socket, Type};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 /// Returns a client at its own address with no room for a whole answer.
 fn client(server: &Running, address: [u8; 4]) -> Client {
@@ -105,32 +104,22 @@ fn heads_without_end_delay_no_other_client() {
 /// Any number of clients may poll it, and no slot bounds them.
 #[test]
 fn drain_json_takes_no_thread_of_the_pool() {
-    let app = Arc::new(Scenario::default().build().app);
-    let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
-    let address = listener.local_addr();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let (free_the_pool, pool_is_free) = mpsc::channel::<()>();
-    let server = std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
-        runtime.spawn_blocking(move || pool_is_free.recv());
-        let stop = async { drop(stopped.await) };
-        runtime.block_on(nodegate_server::serve(listener, app, ServeOptions::default(), None, stop)).unwrap();
+    let step = Arc::new(Barrier::new(2));
+    let steps = Arc::clone(&step);
+    let activate: Activate = Arc::new(move |_| {
+        let steps = Arc::clone(&steps);
+        Box::pin(async move {
+            let takes_the_pool = spawn_blocking(move || [steps.wait(), steps.wait()]);
+            takes_the_pool.await.unwrap();
+        })
     });
-    let ask = |path: &str| {
-        let mut client = Client(http::connect(address).unwrap());
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-        client
-    };
-    let mut waits = ask("/status.json");
-    for _ in 0..3 {
-        assert_eq!(ask("/drain.json").last_response().status, 200);
-        // Older than a shared answer may be.
-        std::thread::sleep(Duration::from_millis(150));
-    }
-    drop(free_the_pool);
-    assert_eq!(waits.last_response().status, 200);
-    drop(stop);
-    server.join().unwrap();
+    let server = Scenario { local: vec!["kubelet"], activate, ..Scenario::default() }.serve();
+    let mut check = ask(&server, [127, 7, 1, 1], "/health?check=kubelet");
+    step.wait();
+    let mut waits = ask(&server, [127, 7, 1, 2], "/status.json");
+    assert_eq!(server.get("/drain.json").status, 200);
+    step.wait();
+    assert_eq!([check.last_response().status, waits.last_response().status], [503, 200]);
 }
 
 /// `kubectl cordon` and a look at the node: the shared answer must not be older than the flip.

@@ -46,22 +46,6 @@ fn requests_may_come_in_pieces_or_in_one_go() {
     assert_eq!([client.response().body, client.response().body], ["OK", "Node: \"node-a\""]);
 }
 
-/// Balancers may send a PROXY header in front of their checks.
-#[test]
-fn a_proxy_header_is_skipped_and_not_believed() {
-    const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x04\0\0\x50";
-    const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 1024 80\r\n";
-    let server = Scenario::default().serve();
-    for header in [V1, V2] {
-        let mut client = server.connect();
-        client.send([header, KEEPING.as_bytes()].concat());
-        assert_eq!(client.response().body, "OK");
-        assert_eq!(client.ask("/nodecheck").body, "OK");
-    }
-    let probers = server.app.status(server.now()).probers;
-    assert!(probers.iter().all(|prober| prober.address == "127.0.0.1"), "{probers:?}");
-}
-
 /// The default monitors of some appliances send such requests, and take a head for part of the body.
 #[test]
 fn a_request_without_a_version_gets_the_body_alone() {
