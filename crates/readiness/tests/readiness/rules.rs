@@ -62,16 +62,11 @@ fn the_meaning_of_a_stale_cache_is_a_setting() {
 #[test]
 fn which_signals_drain_is_a_setting() {
     let text = str::to_owned;
+    let taints = "example.com/out=disk:NoSchedule example.com/out=disk:NoExecute soft:PreferNoSchedule";
     let facts = NodeFacts {
         unschedulable: true,
         labels: [(text("maintenance"), text("planned")), (text("zone"), String::new())].into(),
-        taints: [
-            "example.com/out=disk:NoSchedule",
-            "example.com/out=disk:NoExecute",
-            "soft:PreferNoSchedule",
-        ]
-        .map(taint)
-        .into(),
+        taints: taints.split(' ').map(taint).collect(),
         annotations: [(text("example.com/reboot"), text("2026-11-23T17:00:00Z"))].into(),
         conditions: vec![
             condition("Ready", ConditionStatus::True, "KubeletReady"),
