@@ -28,10 +28,8 @@ pub(crate) async fn run(words: &[String]) -> String {
             command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect()
         }
         None => {
-            let commands = command.get_subcommands().map(|sub| sub.get_name().to_owned());
-            let mut words: Vec<String> = commands.collect();
-            words.extend(nodes(below.map(|(_, matches)| matches).or(typed.as_ref())).await);
-            words
+            let nodes = nodes(below.map(|(_, matches)| matches).or(typed.as_ref())).await;
+            command.get_subcommands().map(|sub| sub.get_name().to_owned()).chain(nodes).collect()
         }
     };
     let fitting = offered.into_iter().filter(|word| word.starts_with(last));

@@ -37,16 +37,14 @@ impl Error {
 
     /// Returns the error of a request to this cluster.
     pub(crate) fn of_request(what: &str, cluster: &str, found: &Found, error: &kube::Error) -> Self {
-        let why = match error {
-            kube::Error::Service(_) => found.unreachable(explained(error)),
-            kube::Error::Api(status) => found
-                .refused(status.code, &status.message)
-                .map_or_else(|| explained(error), |refused| format!("{cluster}: {refused}")),
-            error => explained(error),
-        };
-        let rejected = match error {
-            kube::Error::Api(status) if status.code < 500 => Some(status.code),
-            _ => None,
+        let (why, rejected) = match error {
+            kube::Error::Service(_) => (found.unreachable(explained(error)), None),
+            kube::Error::Api(status) => {
+                let refused = found.refused(status.code, &status.message);
+                let why = refused.map_or_else(|| explained(error), |refused| format!("{cluster}: {refused}"));
+                (why, Some(status.code).filter(|code| *code < 500))
+            }
+            error => (explained(error), None),
         };
         Self { rejected, ..Self::from(format!("{what}: {why}")) }
     }

@@ -169,8 +169,7 @@ impl LockHolder {
     async fn stop(mut self) {
         let until = Instant::now() + STOP_TIMEOUT;
         let is_stopping = async { Login::connect().await?.is_stopping().await };
-        let is_stopping = is_stopping.await.unwrap_or(false);
-        if is_stopping {
+        if is_stopping.await.unwrap_or(false) {
             if self.is_up() {
                 self.go_down(STOP_TIMEOUT);
             }

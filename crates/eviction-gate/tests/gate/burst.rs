@@ -1,23 +1,21 @@
 //! Many evictions at the same time.
 
-use crate::lab::{Evicted, Lab, evict};
-use nodegate_testbed::until;
+use crate::lab::{Lab, evict};
+use nodegate_testbed::stub::Act;
+use nodegate_testbed::{ProbeReply, pods, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NODES: usize = 80;
 
 /// Evicts all of these at once.
-fn all(lab: &Lab, names: &[String]) -> Vec<Evicted> {
+fn all(lab: &Lab, names: &[String]) -> Vec<ProbeReply> {
     let api = lab.sim.address();
     let each: Vec<_> = names
         .iter()
         .map(|name| {
             let name = name.clone();
-            std::thread::Builder::new()
-                .stack_size(256 << 10)
-                .spawn(move || evict(api, "default", &name, ""))
-                .unwrap()
+            std::thread::Builder::new().stack_size(256 << 10).spawn(move || evict(api, &name, "")).unwrap()
         })
         .collect();
     each.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -28,20 +26,20 @@ fn all(lab: &Lab, names: &[String]) -> Vec<Evicted> {
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
     let gate = lab.gate_in("agent=1000", &[]);
-    lab.agent_hangs();
+    lab.agent.now(Act::Hang);
     let mut names = Vec::new();
     for number in 0..NODES {
         let node = format!("busy{number}");
         lab.sim.add_node(&node);
         lab.sim.set_addresses(&node, &["127.0.0.1"]);
         lab.sim.cordon(&node);
-        lab.pod_on(&node, &format!("p{number}"));
+        pods::create(&lab.sim, &node, &format!("p{number}"), "app");
         names.push(format!("p{number}"));
     }
     until("more than sixty-four at a time", || {
         let held = all(&lab, &names);
-        assert!(held.iter().all(|one| one.code == 429), "{:?}", held.iter().find(|one| one.code != 429));
-        let overloaded = held.iter().filter(|one| one.message.contains("too many drains at once")).count();
+        assert!(held.iter().all(|one| one.status == 429), "{:?}", held.iter().find(|one| one.status != 429));
+        let overloaded = held.iter().filter(|one| one.body.contains("too many drains at once")).count();
         (overloaded > 0).then_some(())
     });
     assert!(gate.reviews_of("denied", "overloaded") >= 1);
@@ -60,7 +58,7 @@ fn an_eviction_without_a_drain_takes_at_most_fifty_milliseconds_more() {
             let name = format!("{prefix}{number}");
             lab.pod(&name);
             let began = Instant::now();
-            assert_eq!(lab.evict(&name).code, 201);
+            assert_eq!(lab.evict(&name).status, 201);
             times.push(began.elapsed());
         }
         times.sort();

@@ -29,7 +29,7 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     let gate = lab.gate_in("self_check=1000", &flags.each_ref().map(String::as_str));
     lab.sim.cordon(NODE);
     lab.pod("q");
-    assert_eq!(lab.evict("p").code, 429);
+    assert_eq!(lab.evict("p").status, 429);
     assert!(
         lab.sim.get("secrets", NAMESPACE, NAME).unwrap().get("data").is_none(),
         "the Secret is not its own"
@@ -37,13 +37,13 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     write(Duration::from_hours(1), now - Duration::from_hours(2));
     gate.wait_for("the certificate is not valid now; evictions are not held");
     until_or(|| (gate.metric("nodegate_gate_self_check_passed") == 0).then_some(()), || gate.log());
-    assert_eq!(lab.evict("q").code, 201);
+    assert_eq!(lab.evict("q").status, 201);
     write(Duration::from_hours(1), now);
     until("the new files", || (gate.metric("nodegate_gate_self_check_passed") == 1).then_some(()));
-    assert_eq!(lab.evict("p").code, 429);
+    assert_eq!(lab.evict("p").status, 429);
     std::fs::remove_file(&key).unwrap();
     gate.wait_for("can't refresh the certificate; keeping the present one and retrying");
-    assert_eq!(lab.evict("p").code, 429);
+    assert_eq!(lab.evict("p").status, 429);
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn either_of_two_replicas_answers() {
     let gates = [lab.gate_in("self_check=1000", &[]), lab.gate_in("self_check=1000", &[])];
     lab.sim.cordon(NODE);
     until("both to have held", || {
-        assert_eq!(lab.evict("p").code, 429);
+        assert_eq!(lab.evict("p").status, 429);
         gates.iter().all(|gate| gate.reviews_of("denied", "waiting") >= 1).then_some(())
     });
     // They share one certificate, whichever replica was first.
@@ -23,7 +23,7 @@ fn either_of_two_replicas_answers() {
     assert_eq!((slow.page("/readyz").status, slow.page("/livez").status), (503, 200));
     let before = slow.reviews_of("denied", "waiting");
     until("it to answer another one", || {
-        assert_eq!(lab.evict("p").code, 429);
+        assert_eq!(lab.evict("p").status, 429);
         (slow.reviews_of("denied", "waiting") > before).then_some(())
     });
 }
@@ -42,8 +42,8 @@ fn errors_of_the_api_server_let_evictions_go_on() {
         let name = format!("p{number}");
         lab.pod(&name);
         let evicted = lab.evict(&name);
-        assert_eq!(evicted.code, 201, "{evicted:?}");
-        assert!(evicted.warning.unwrap().contains("evicting anyway"));
+        assert_eq!(evicted.status, 201, "{evicted:?}");
+        assert!(evicted.header("warning").unwrap().contains("evicting anyway"));
         lab.sim.faults().remove(fault);
         gate.wait_for_reviews("allowed", "error", number as u64 + 1);
     }
@@ -51,21 +51,21 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     // A namespace that can't be read has no annotation.
     let fault = lab.sim.faults().add(Effect::Forbidden.on(gets("namespaces")));
     lab.pod("q");
-    assert_eq!(lab.evict("q").code, 429);
+    assert_eq!(lab.evict("q").status, 429);
     lab.sim.faults().remove(fault);
     // Connections that the API server has reset are replaced within a review.
     lab.sim.reset_connections();
-    assert_eq!(lab.evict("q").code, 429);
+    assert_eq!(lab.evict("q").status, 429);
     lab.cluster.kill_api();
     lab.cluster.restart_api();
-    assert_eq!(lab.evict("q").code, 429);
+    assert_eq!(lab.evict("q").status, 429);
     // So are credentials that are no longer accepted.
     lab.sim.rotate_token("gate-token", "another");
     lab.pod("r");
-    assert_eq!(lab.evict("r").code, 201);
+    assert_eq!(lab.evict("r").status, 201);
     gate.wait_for("Unauthorized");
     std::fs::write(lab.file("gate.kubeconfig"), lab.sim.kubeconfig_for("another")).unwrap();
-    assert_eq!(lab.evict("q").code, 429);
+    assert_eq!(lab.evict("q").status, 429);
 }
 
 /// Whatever the cause: the gate sees only that its own test eviction does not come back.
@@ -105,5 +105,5 @@ fn the_gate_reports_that_evictions_bypass_it() {
     passes(0);
     // A Pod of that name in another namespace is nothing special.
     let name = "nodegate-eviction-gate-self-check-1";
-    assert_eq!(evict(lab.sim.address(), "default", name, "?dryRun=All").code, 404);
+    assert_eq!(evict(lab.sim.address(), name, "?dryRun=All").status, 404);
 }

@@ -176,7 +176,7 @@ fn cant_keep_the_api_server_out(addresses: u8) {
         for _ in 0..EVICTIONS {
             let asked = Instant::now();
             let evicted = lab.evict("p");
-            assert_eq!(evicted.code, 429, "{behaviour:?}: {evicted:?}");
+            assert_eq!(evicted.status, 429, "{behaviour:?}: {evicted:?}");
             slowest = slowest.max(asked.elapsed());
         }
         assert!(slowest < API_SERVER_WAITS, "{behaviour:?}: {slowest:?}");
@@ -252,7 +252,7 @@ fn no_body_fills_the_memory() {
     assert!(peak < MEMORY_KIB, "{peak} KiB");
     assert!(gate.log().lines().all(|line| line.len() < 1000), "{}", gate.log());
     lab.sim.cordon(NODE);
-    assert_eq!(lab.evict("p").code, 429);
+    assert_eq!(lab.evict("p").status, 429);
 }
 
 /// Returns the most resident memory that the process ever had.
@@ -300,5 +300,5 @@ fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
     let reads = lab.sim.counters().read().count("get", "pods", 404);
     assert!(reads <= 1000 + 100 * (seconds + 1), "{reads} reads in {seconds} s");
     assert_eq!(lab.events("Warning"), [""; 0]);
-    assert_eq!(lab.evict("p").code, 429, "the API server has a share of its own");
+    assert_eq!(lab.evict("p").status, 429, "the API server has a share of its own");
 }

@@ -3,7 +3,7 @@
 use nodegate_kube_sim::{Rule, Sim};
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::process::Program;
-use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::stub::{Stub, answer};
 use nodegate_testbed::{NODE, Scenario, pods, until_or};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -83,10 +83,6 @@ impl Lab {
         self.agent.now(answer("200 OK", &said.to_string()));
     }
 
-    pub(crate) fn agent_hangs(&self) {
-        self.agent.now(Act::Hang);
-    }
-
     /// Starts a gate, and waits until evictions come to it.
     pub(crate) fn gate(&self, args: &[&str]) -> Gate {
         self.gate_in("", args)
@@ -120,15 +116,12 @@ impl Lab {
     }
 
     pub(crate) fn publish(&self, gate: &Gate) {
-        self.sim
-            .apply(
-                json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
-                "metadata": {"name": format!("gate-{}", gate.reviews.port()), "namespace": NAMESPACE,
-                    "labels": {"kubernetes.io/service-name": NAME}},
-                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
-                "ports": [{"port": gate.reviews.port()}]}),
-            )
-            .unwrap();
+        let slice = json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+            "metadata": {"name": format!("gate-{}", gate.reviews.port()), "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": NAME}},
+            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+            "ports": [{"port": gate.reviews.port()}]});
+        self.sim.apply(slice).unwrap();
     }
 
     /// Takes a gate away from the endpoints of its Service.
@@ -136,21 +129,16 @@ impl Lab {
         assert!(self.sim.delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
     }
 
-    /// Adds a pod that runs on a node.
-    pub(crate) fn pod_on(&self, node: &str, name: &str) {
-        pods::create(&self.sim, node, name, "app");
-    }
-
     pub(crate) fn pod(&self, name: &str) {
-        self.pod_on(NODE, name);
+        pods::create(&self.sim, NODE, name, "app");
     }
 
-    pub(crate) fn evict(&self, name: &str) -> Evicted {
-        evict(self.sim.address(), "default", name, "")
+    pub(crate) fn evict(&self, name: &str) -> ProbeReply {
+        evict(self.sim.address(), name, "")
     }
 
-    pub(crate) fn evict_dry(&self, name: &str) -> Evicted {
-        evict(self.sim.address(), "default", name, "?dryRun=All")
+    pub(crate) fn evict_dry(&self, name: &str) -> ProbeReply {
+        evict(self.sim.address(), name, "?dryRun=All")
     }
 
     /// Returns the messages of the Events of this type on the node.
@@ -162,29 +150,15 @@ impl Lab {
     }
 }
 
-/// The answer to an eviction.
-#[derive(Clone, Debug)]
-pub(crate) struct Evicted {
-    pub(crate) code: u16,
-    pub(crate) retry_after: Option<String>,
-    pub(crate) warning: Option<String>,
-    pub(crate) message: String,
-}
-
-pub(crate) fn evict(api: SocketAddr, namespace: &str, name: &str, query: &str) -> Evicted {
+/// Evicts a pod of the namespace `default`.
+pub(crate) fn evict(api: SocketAddr, name: &str, query: &str) -> ProbeReply {
     let body = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": name}}).to_string();
     let request = format!(
-        "POST /api/v1/namespaces/{namespace}/pods/{name}/eviction{query} HTTP/1.0\r\n\
+        "POST /api/v1/namespaces/default/pods/{name}/eviction{query} HTTP/1.0\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let reply = ProbeReply::parse(&exchange(api, &request, TIMEOUT).unwrap()).unwrap();
-    let message = serde_json::from_str::<Value>(&reply.body).unwrap()["message"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let header = |name| reply.header(name).map(str::to_owned);
-    Evicted { code: reply.status, retry_after: header("retry-after"), warning: header("warning"), message }
+    ProbeReply::parse(&exchange(api, &request, TIMEOUT).unwrap()).unwrap()
 }
 
 /// A running gate. Drop ends it.
@@ -199,12 +173,7 @@ impl Gate {
     fn start(command: &mut Command, log: PathBuf) -> Self {
         let program = Program::start_into(command, &log);
         let text = || std::fs::read_to_string(&log).unwrap();
-        let started = || {
-            text()
-                .lines()
-                .find(|line| line.contains("started") && line.contains("drain_on"))
-                .map(str::to_owned)
-        };
+        let started = || text().lines().find(|line| line.contains(" drain_on=")).map(str::to_owned);
         let started = until_or(started, text);
         let address = |key: &str| -> SocketAddr {
             started.split(key).nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()

@@ -1,21 +1,21 @@
 //! Holds and their ends, through the API server and the real gate. The rules have their tests beside the code.
 
-use crate::lab::{Evicted, Lab, draining};
-use nodegate_testbed::stub::answer;
-use nodegate_testbed::{NODE, until};
+use crate::lab::{Lab, draining};
+use nodegate_testbed::stub::{Act, answer};
+use nodegate_testbed::{NODE, ProbeReply, until};
 use serde_json::json;
 
 #[track_caller]
-fn allowed(evicted: &Evicted) {
-    assert_eq!((evicted.code, &evicted.warning), (201, &None), "{evicted:?}");
+fn allowed(evicted: &ProbeReply) {
+    assert_eq!((evicted.status, evicted.header("warning")), (201, None), "{evicted:?}");
 }
 
 #[track_caller]
-fn denied(evicted: &Evicted, says: &str) {
-    assert_eq!(evicted.code, 429, "{evicted:?}");
+fn denied(evicted: &ProbeReply, says: &str) {
+    assert_eq!(evicted.status, 429, "{evicted:?}");
     let begins =
         format!("admission webhook \"eviction-gate.nodegate.io\" denied the request: node {NODE}: {says}");
-    assert!(evicted.message.starts_with(&begins), "{evicted:?}");
+    assert!(evicted.json()["message"].as_str().unwrap().starts_with(&begins), "{evicted:?}");
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn an_eviction_waits_for_the_acknowledgement() {
     lab.sim.cordon(NODE);
     let first = lab.evict("p");
     denied(&first, "1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health");
-    assert_eq!(first.retry_after.as_deref(), Some("1"));
+    assert_eq!(first.header("retry-after"), Some("1"));
     gate.wait_for("holding an eviction");
     let held_pods = |count| {
         until("the metric", || (gate.metric("nodegate_gate_held_pods") == count).then_some(()));
@@ -66,8 +66,8 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     denied(&lab.evict_dry("p"), "1 of 2");
     // Older than --max-hold, by the agent's own date.
     lab.agent_says(|said| said["since_ms"] = json!(61_000));
-    let warning = lab.evict_dry("p").warning.unwrap();
-    assert!(warning.contains("the drain is older than 60s"), "{warning}");
+    let older = lab.evict_dry("p");
+    assert!(older.header("warning").unwrap().contains("the drain is older than 60s"), "{older:?}");
     lab.agent_says(|said| said["acknowledged"] = json!(true));
     allowed(&lab.evict_dry("p"));
     assert!(lab.sim.get("pods", "default", "p").is_some());
@@ -78,7 +78,7 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     // Of two evictions that are none, the Node has one Event.
     lab.agent_says(|said| said["since_ms"] = json!(61_000));
     for name in ["q", "r"] {
-        assert!(lab.evict(name).warning.is_some());
+        assert!(lab.evict(name).header("warning").is_some());
     }
     gate.wait_for_reviews("allowed", "max_hold", 3);
     until("the Event", || (lab.events("Warning").len() == 1).then_some(()));
@@ -90,7 +90,7 @@ fn an_agent_that_cant_be_used_holds() {
     let lab = Lab::new();
     let gate = lab.gate_in("agent=1000", &[]);
     lab.sim.cordon(NODE);
-    lab.agent_hangs();
+    lab.agent.now(Act::Hang);
     denied(&lab.evict("p"), "the node's agent does not answer");
     lab.agent.now(answer("404 Not Found", ""));
     denied(&lab.evict("p"), "the node's agent does not answer");
@@ -117,6 +117,6 @@ fn a_real_agent_replies_like_the_canned_ones() {
         assert!(real.get(key).is_some() || key == "waiting_for", "no {key} in {real}");
     }
     assert_eq!(real["uid"], lab.uid.as_str());
-    until("the end of the hold", || (lab.evict("p").code != 429).then_some(()));
+    until("the end of the hold", || (lab.evict("p").status != 429).then_some(()));
     gate.wait_for_reviews("allowed", "not_known", 1);
 }

@@ -11,11 +11,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the cluster with its user; without a context that is the cluster of the pod.
 pub(super) fn find(args: &ClusterArgs) -> Result<Found, String> {
-    let found = nodegate_kubeconfig::find(args.kubeconfig.as_deref(), args.context.as_deref())?;
-    let mut found = if let Some(found) = found {
+    let file = args.kubeconfig.as_deref();
+    let mut found = if let Some(found) = nodegate_kubeconfig::find(file, args.context.as_deref())? {
         found
     } else {
-        let file = args.kubeconfig.as_deref();
         let hint = if file.is_some() { "" } else { ", or give --kubeconfig" };
         let none = |why: String| nodegate_kubeconfig::no_credentials(&why, file) + hint;
         let in_cluster = nodegate_kubeconfig::in_cluster().map_err(none)?;

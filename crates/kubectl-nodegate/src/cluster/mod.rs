@@ -7,11 +7,10 @@ pub(crate) use credential::Credential;
 
 use crate::args::ClusterArgs;
 use crate::error::{Error, explained};
-use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, Resource, ResourceExt};
 use nodegate_agent_client::hints::CONTROL_PLANE_LABEL;
@@ -19,7 +18,7 @@ use nodegate_agent_client::{AgentReply, MAX_REPLY, NodeIdentity, agent_addresses
 use nodegate_kubeconfig::Found;
 use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -149,12 +148,10 @@ impl Cluster {
 
     pub(crate) async fn set_unschedulable(&self, name: &str, unschedulable: bool) -> Result<(), Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
-        let (what, done) = if unschedulable {
-            ("can't cordon", api.cordon(name).boxed())
-        } else {
-            ("can't uncordon", api.uncordon(name).boxed())
-        };
-        self.in_time(&format!("{what} {name}"), done).await.map(drop)
+        let what = if unschedulable { "can't cordon" } else { "can't uncordon" };
+        let patch = Patch::Strategic(json!({"spec": {"unschedulable": unschedulable}}));
+        let patched = async { api.patch(name, &PatchParams::default(), &patch).await };
+        self.in_time(&format!("{what} {name}"), patched).await.map(drop)
     }
 
     /// Sends a request to a port of a pod through the API server. An answer of the API server itself is an error.

@@ -5,7 +5,7 @@ use nodegate_testbed::until;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tempfile::TempDir;
@@ -21,7 +21,6 @@ pub(crate) struct Host {
     pub(crate) too_late: bool,
     pub(crate) state: &'static str,
     pub(crate) delay_usec: u64,
-    scheduled: &'static str,
     locks: Vec<UnixStream>,
     /// The number of locks that were held when each lock was given.
     pub(crate) held_before: Vec<usize>,
@@ -74,8 +73,7 @@ impl LoginService {
 
     #[zbus(property(emits_changed_signal = "false"))]
     fn scheduled_shutdown(&self) -> (String, u64) {
-        let kind = self.0.lock().unwrap().scheduled;
-        (kind.to_owned(), 1_800_000_000_000_000)
+        ("reboot".to_owned(), 1_800_000_000_000_000)
     }
 
     #[zbus(signal)]
@@ -116,21 +114,19 @@ impl Logind {
             too_late: false,
             state: "running",
             delay_usec: 45_000_000,
-            scheduled: "reboot",
             locks: Vec::new(),
             held_before: Vec::new(),
         };
+        let (host, runtime) = (Arc::new(Mutex::new(host)), Runtime::new().unwrap());
         let directory = tempfile::tempdir().unwrap();
+        let mut logind = Self { host, runtime, service: None, bus: None, directory };
         let config = format!(
             "<busconfig><type>system</type><listen>{}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
              <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow receive_sender=\"*\"/>\
              </policy></busconfig>",
-            address(directory.path())
+            logind.address()
         );
-        fs::write(directory.path().join("bus.conf"), config).unwrap();
-        let runtime = Runtime::new().unwrap();
-        let mut logind =
-            Self { host: Arc::new(Mutex::new(host)), runtime, service: None, bus: None, directory };
+        fs::write(logind.file("bus.conf"), config).unwrap();
         logind.start_bus();
         logind.restart();
         logind
@@ -140,9 +136,13 @@ impl Logind {
         self.host.lock().unwrap()
     }
 
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// Returns the address of the bus.
     pub(crate) fn address(&self) -> String {
-        address(self.directory.path())
+        format!("unix:path={}", self.file("socket").display())
     }
 
     /// Starts another bus in place of this one, which ends like in a crash, without any service.
@@ -150,11 +150,11 @@ impl Logind {
         if let Some(bus) = self.bus.take() {
             signal(bus.pid(), "KILL");
         }
-        let _ = fs::remove_file(socket(self.directory.path()));
-        let config = format!("--config-file={}", self.directory.path().join("bus.conf").display());
+        let _ = fs::remove_file(self.file("socket"));
+        let config = format!("--config-file={}", self.file("bus.conf").display());
         let mut command = Command::new("dbus-daemon");
         self.bus = Some(Program::start(command.args([&config, "--nofork", "--nopidfile"])));
-        until("the bus", || UnixStream::connect(socket(self.directory.path())).ok());
+        until("the bus", || UnixStream::connect(self.file("socket")).ok());
     }
 
     /// Starts another logind in place of this one. It knows the locks of the one before.
@@ -182,12 +182,4 @@ impl Logind {
             LoginService::prepare_for_shutdown(login.signal_emitter(), start).await.unwrap();
         });
     }
-}
-
-fn socket(directory: &Path) -> PathBuf {
-    directory.join("socket")
-}
-
-fn address(directory: &Path) -> String {
-    format!("unix:path={}", socket(directory).display())
 }
