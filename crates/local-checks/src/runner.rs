@@ -3,6 +3,7 @@
 use crate::check::{KnownNode, SLACK, timeout_reason};
 use crate::local_checks::{Entry, LocalChecks};
 use futures::FutureExt;
+use nodegate_readiness::board::IDLE;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{
     AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, StartMode, Timeline,
@@ -58,7 +59,7 @@ impl Runner {
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(StartMode::AtStart) => None,
-                Some(StartMode::OnDemand) => Some(checks.idle),
+                Some(StartMode::OnDemand) => Some(IDLE),
                 // No request may start the check, but a verdict that depends on it may.
                 Some(StartMode::Never) => Some(Duration::ZERO),
                 None => continue,

@@ -140,8 +140,7 @@ async fn only_changes_are_logged() {
 async fn a_check_stops_without_probes_and_starts_again_with_the_next_one() {
     let (check, runs) = Scripted::check(|_| Outcome::Pass);
     let not_quite = Duration::from_secs(570);
-    let mut checks = LocalChecks::none().with("x", every(5000, 1000), check);
-    checks.idle = Duration::from_mins(10);
+    let checks = LocalChecks::none().with("x", every(5000, 1000), check);
     let world = World::start(&checks, &Handle::current(), &[]);
     let timeline = nodegate_readiness::Timeline::new(tokio::time::Instant::now().into_std());
     world.activate("x").await;
