@@ -47,15 +47,10 @@ pub(crate) struct Snapshot {
 impl Activity {
     /// Creates the state of a connection that was just accepted.
     pub(crate) fn new(order: Order) -> Self {
-        Self {
-            phase: AtomicU8::new(Phase::New as u8),
-            since: AtomicU64::new(order.fetch_add(1, Ordering::Relaxed)),
-            order,
-            last: AtomicBool::new(false),
-            bound_to_client: AtomicBool::new(false),
-            blocked: AtomicBool::new(false),
-            progress: AtomicU32::new(0),
-        }
+        let since = AtomicU64::new(order.fetch_add(1, Ordering::Relaxed));
+        let phase = AtomicU8::new(Phase::New as u8);
+        let (last, bound_to_client, blocked, progress) = Default::default();
+        Self { order, phase, since, last, bound_to_client, blocked, progress }
     }
 
     pub(crate) fn phase(&self) -> Phase {

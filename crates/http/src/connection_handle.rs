@@ -5,7 +5,6 @@ use crate::connections::ConnectionSlot;
 use crate::lazy_socket::Socket;
 use crate::networks::Client;
 use std::future::poll_fn;
-use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,9 +64,9 @@ impl Connection {
     /// Waits until the answer has arrived, unless places are scarce. The sweep bounds the time.
     pub async fn linger(&self) {
         let mut discarded = 0;
-        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        let mut chunk = [0; CHUNK];
         while discarded < LINGER_BYTES && !self.owned.slot.is_pressed {
-            let mut chunk = ReadBuf::uninit(&mut chunk);
+            let mut chunk = ReadBuf::new(&mut chunk);
             match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
                 _ => return,

@@ -22,7 +22,7 @@ pub(crate) struct Connections {
     counts: ConnectionCounts,
     order: Order,
     /// The number of connections that were accepted so far.
-    accepted: AtomicU64,
+    pub(crate) accepted: AtomicU64,
     table: Mutex<Table>,
     /// True during the shutdown.
     pub(crate) closing: AtomicBool,
@@ -41,10 +41,9 @@ struct Entry {
     client: IpAddr,
     is_known: bool,
     activity: Arc<Activity>,
-    /// None until the connection has to wait for something.
+    /// None until the connection has to wait for something, and when it was closed: then its memory and its descriptor
+    /// are not free yet.
     task: Option<AbortHandle>,
-    /// True if the connection was closed, and its memory and its descriptor are not free yet.
-    is_ending: bool,
     /// The state of the connection as the sweep first saw it, and when.
     seen: Option<(Snapshot, Instant)>,
 }
@@ -83,8 +82,8 @@ impl Connections {
             self.left.notified().await;
         }
         let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
-        let (task, is_ending, seen) = Default::default();
-        let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, is_ending, seen };
+        let (task, seen) = Default::default();
+        let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, seen };
         let mut table = self.table();
         let is_pressed = !is_known && table.held(false).count() * 4 > places * 3;
         let key = table.next_key;
@@ -120,11 +119,6 @@ impl Connections {
         let strangers = table.entries.iter_mut().filter(|(_, entry)| !entry.is_known);
         let meant = strangers.filter(|(key, entry)| is_meant(**key, entry.client));
         meant.take(free).for_each(|(_, entry)| entry.is_known = true);
-    }
-
-    /// Returns the number of connections accepted so far.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Closes a connection to free its file descriptor. Returns false if there is none.
@@ -180,16 +174,13 @@ impl Connections {
 impl Entry {
     /// Returns true if the connection waits for something, and was not closed.
     fn is_open(&self) -> bool {
-        self.task.is_some() && !self.is_ending
+        self.task.is_some()
     }
 
     /// Closes the connection, which keeps its place until the runtime has dropped its task.
     fn close(&mut self) {
-        self.is_ending = true;
-        if let Some(task) = &self.task {
-            // The runtime drops the task later, never inside this call.
-            task.abort();
-        }
+        // The runtime drops the task later, never inside this call.
+        self.task.take().inspect(AbortHandle::abort);
     }
 
     /// Returns true if the connection has been in one state for too long.

@@ -72,11 +72,10 @@ pub async fn serve<P: Protocol>(
         () = &mut shutdown => return Ok(()),
     };
     let acceptor = Arc::new(Acceptor::new(socket)?);
-    let known = options.known.clone();
     let server = Arc::new(Server::new(protocol, options));
     // A task of its own: what waits beside this future is not woken for each connection.
     let mut accepting = JoinSet::new();
-    accepting.spawn(Arc::clone(&server).accept(Arc::clone(&acceptor), known));
+    accepting.spawn(Arc::clone(&server).accept(Arc::clone(&acceptor)));
     let served = async {
         tokio::select! {
             biased;
@@ -84,7 +83,7 @@ pub async fn serve<P: Protocol>(
             // Only a panic ends it; the program must not go on without it.
             ended = accepting.join_next() => return Err(io::Error::other(format!("accepting ended: {ended:?}"))),
         }
-        let deadline = Instant::now() + server.limits.drain_timeout;
+        let deadline = Instant::now() + server.options.limits.drain_timeout;
         server.connections.closing.store(true, Ordering::Relaxed);
         server.stop_accepting(&acceptor, is_shared, deadline).await;
         accepting.shutdown().await;
@@ -101,9 +100,7 @@ pub async fn serve<P: Protocol>(
 
 struct Server<P> {
     protocol: Arc<P>,
-    allow_from: Networks,
-    limits: Limits,
-    counts: ConnectionCounts,
+    options: ServeOptions,
     connections: Arc<Connections>,
     denials: RareLines,
     failures: RareLines,
@@ -111,15 +108,15 @@ struct Server<P> {
 
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
-        let ServeOptions { allow_from, known, limits, counts } = options;
-        let connections = Arc::new(Connections::new(limits, known, counts.clone()));
+        let ServeOptions { known, limits, counts, .. } = options.clone();
+        let connections = Arc::new(Connections::new(limits, known, counts));
         let [denials, failures] = [(); 2].map(|()| RareLines::new(LOG_EVERY));
-        Self { protocol, allow_from, limits, counts, connections, denials, failures }
+        Self { protocol, options, connections, denials, failures }
     }
 
     /// Accepts connections until the future is dropped.
-    async fn accept(self: Arc<Self>, acceptor: Arc<Acceptor>, known: KnownClients) -> Infallible {
-        let mut incoming = FilteredAcceptor::new(&acceptor, known);
+    async fn accept(self: Arc<Self>, acceptor: Arc<Acceptor>) -> Infallible {
+        let mut incoming = FilteredAcceptor::new(&acceptor, self.options.known.clone());
         loop {
             let (accepted, is_crowded) = incoming.accept().await;
             let (socket, address) = match accepted {
@@ -143,10 +140,10 @@ impl<P: Protocol> Server<P> {
     /// Returns the client of a connection if it is answered.
     fn admit(&self, socket: &TcpStream, address: IpAddr) -> Option<Client> {
         let on_this_node = is_on_this_node(address, socket);
-        if on_this_node || self.allow_from.contains(address) {
+        if on_this_node || self.options.allow_from.contains(address) {
             return Some(Client { address, on_this_node });
         }
-        self.counts.denied.inc();
+        self.options.counts.denied.inc();
         if let Some(left_out) = self.denials.next(Instant::now().into_std()) {
             let (client, connections) = (address.to_canonical(), left_out + 1);
             tracing::warn!(%client, connections, "closed connections of clients that --allow-from does not name");
@@ -186,7 +183,7 @@ impl<P: Protocol> Server<P> {
 
     /// Closes late connections, as long as there are any connections.
     async fn sweep(&self) -> Infallible {
-        let every = self.limits.sweep_every();
+        let every = self.options.limits.sweep_every();
         loop {
             self.connections.filled().await;
             sleep(every).await;
@@ -209,22 +206,25 @@ impl<P: Protocol> Server<P> {
     /// connections keep coming, then either the newer of two listeners is the one to end (an undone rollout),
     /// or there is no other.
     async fn hand_over(&self, acceptor: &Acceptor) {
-        let handshake = HANDSHAKE.min(self.limits.drain_timeout / 10);
+        let handshake = HANDSHAKE.min(self.options.limits.drain_timeout / 10);
         for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
             if let Some(successor) = successor {
                 steer(acceptor.socket(), successor);
             }
             sleep(handshake).await;
-            let before = self.connections.accepted();
+            let before = self.connections.accepted.load(Ordering::Relaxed);
             sleep(handshake).await;
-            if self.connections.accepted() == before {
+            if self.connections.accepted.load(Ordering::Relaxed) == before {
                 return;
             }
         }
     }
 
     async fn drain(&self, deadline: Instant) {
-        if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
+        if timeout_at(deadline - self.options.limits.drain_timeout / 2, self.connections.emptied())
+            .await
+            .is_err()
+        {
             self.connections.close_idle();
         }
         let _ = timeout_at(deadline, self.connections.emptied()).await;

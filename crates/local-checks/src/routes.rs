@@ -166,8 +166,9 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The longest wait for the kernel.
-const WITHIN: Duration = Duration::from_secs(1);
+/// The longest wait for the kernel, and for those who asked before. The kernel may be busy with the interfaces of many pods
+/// that end at once, and the agent with their hooks: a pod that is taken for another client may be refused, and its hook ends.
+const WITHIN: Duration = Duration::from_secs(10);
 
 /// Finds out whether an address is a pod's on this node: whether the main table leads to it over an interface that is
 /// made for pods, and not an uplink. The network namespace must be the host's.

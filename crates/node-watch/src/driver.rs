@@ -64,13 +64,9 @@ impl Driver {
         let rng = fastrand::Rng::with_seed(fastrand::u64(..));
         let transitions = watch.metrics.transitions();
         let machine = FreshnessMonitor::new(watch.board.policy().stale_after, services, rng, transitions);
-        let state = State {
-            machine,
-            followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
-            next_check: None,
-            server: None,
-            failing: Episode::default(),
-        };
+        let followers = (0..services + 2).map(|_| FollowerLine::default()).collect();
+        let (next_check, server, failing) = Default::default();
+        let state = State { machine, followers, next_check, server, failing };
         let link = Link::new(watch.connector.clone());
         Self { watch, link, state: Mutex::new(state), wake: Notify::new() }
     }

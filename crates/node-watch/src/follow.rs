@@ -91,16 +91,18 @@ impl<F: Followed> Follower<F> {
         followed: F,
         first_list: Option<FirstList>,
     ) -> Self {
+        let (driver, answer_within) = (driver.clone(), ANSWER_WITHIN);
+        let (backoff, failing, broken_watches) = Default::default();
         Self {
-            driver: driver.clone(),
+            driver,
             stream,
             selected,
             followed,
             first_list,
-            backoff: Backoff::default(),
-            answer_within: ANSWER_WITHIN,
-            failing: Episode::default(),
-            broken_watches: BrokenWatches::default(),
+            backoff,
+            answer_within,
+            failing,
+            broken_watches,
         }
     }
 

@@ -344,6 +344,9 @@ impl Drop for Pool<'_> {
         let _ = self.cluster.kubectl.run(&delete);
         let pods = ["--namespace=pool", "delete", "pods", "--all", "--force", "--grace-period=0"];
         let _ = self.cluster.kubectl.run(&pods);
+        // The next test makes it again.
+        let gone = ["wait", "--for=delete", "namespace/pool", "--timeout=5m"];
+        let _ = self.cluster.kubectl.run(&gone);
     }
 }
 

@@ -56,7 +56,7 @@ fn activity(table: &Connections, key: u64) -> Arc<Activity> {
 
 /// Returns true if the connection was not closed.
 fn holds(table: &Connections, key: u64) -> bool {
-    table.table().entries.get(&key).is_some_and(|entry| !entry.is_ending)
+    table.table().entries.get(&key).is_some_and(Entry::is_open)
 }
 
 fn held(table: &Connections, keys: &[u64]) -> usize {

@@ -111,7 +111,7 @@ pub(crate) enum Action {
 }
 
 /// The state machine of the cache's freshness.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FreshnessMonitor {
     stale_after: Duration,
     rng: Rng,
@@ -143,23 +143,9 @@ impl FreshnessMonitor {
         rng: Rng,
         transitions: Arc<Transitions>,
     ) -> Self {
-        Self {
-            stale_after,
-            rng,
-            transitions,
-            node: Watch::default(),
-            lease: Watch::default(),
-            services: (0..services).map(|_| Watch::default()).collect(),
-            held: NodeVersion::Unknown,
-            confirmed_absence: false,
-            node_proved: None,
-            lease_speaks_until: None,
-            proved_on: None,
-            clock: WallClock::default(),
-            check: ConsistencyCheck::new(stale_after),
-            was_stale: true,
-            actions: Vec::new(),
-        }
+        let services = (0..services).map(|_| Watch::default()).collect();
+        let check = ConsistencyCheck::new(stale_after);
+        Self { stale_after, rng, transitions, services, check, was_stale: true, ..Self::default() }
     }
 
     /// Processes an event and returns the actions to take.

@@ -146,6 +146,11 @@ impl SimulatedAgent {
         (check["stale"] != true).then_some(count)
     }
 
+    /// Returns true if the agent has listed instead of watching, because no watch lasted.
+    pub(crate) fn has_listed_instead(&self) -> bool {
+        self.ask("/metrics").text().contains("reason=\"relist\"")
+    }
+
     /// Returns the answer to a probe of the load balancer.
     pub(crate) fn ask(&self, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");

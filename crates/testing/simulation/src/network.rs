@@ -139,6 +139,11 @@ impl Network {
         lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
     }
 
+    /// Returns true if a watch of this kind is open.
+    pub(crate) fn watches(&self, what: StreamKind) -> bool {
+        self.lock().streams.iter().any(|(kind, lost)| *kind == what && lost.strong_count() > 0)
+    }
+
     /// Sets the agent's token.
     pub(crate) fn give_token(&self, token: &str) {
         self.lock().token = bearer(token);

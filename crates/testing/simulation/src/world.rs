@@ -3,7 +3,7 @@
 
 use crate::agent::SimulatedAgent;
 use crate::balancer::Balancer;
-use crate::bounds::{Aftermath, FaultBounds};
+use crate::bounds::{Aftermath, FaultBounds, GRACE};
 use crate::cluster::SimulatedCluster;
 use crate::connection::StreamKind;
 use crate::events::{Event, Events};
@@ -281,7 +281,11 @@ impl RunningWorld {
             |within: Duration| attempts.is_some_and(|attempts| since > within.saturating_mul(attempts));
         let stale_allowed =
             self.aftermath.stale_allowed() || self.bounds.stale_allowed.is_some_and(|within| !late(within));
-        let unseen = self.bounds.unseen.max(self.aftermath.unseen());
+        let mut unseen = self.bounds.unseen.max(self.aftermath.unseen());
+        // After minutes in which no watch lasted, the agent lists for a while, and a change waits for the next list.
+        if !self.cluster.network.watches(StreamKind::Nodes) && self.agent.has_listed_instead() {
+            unseen = unseen.max(self.settings.policy().stale_after + GRACE);
+        }
         AnswerBounds { unseen, stale_allowed, dates_are_exact: self.bounds.dates_are_exact }
     }
 
