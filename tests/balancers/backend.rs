@@ -65,10 +65,8 @@ fn serve(name: &str, request: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Ins
         request.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned))
     };
     if header("upgrade: ").is_some() {
-        let _ = write!(
-            stream,
-            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
-        );
+        let head = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
         return lines.for_each(|line| drop(writeln!(stream, "{name} {line}")));
     }
     // A body is one line.

@@ -100,10 +100,8 @@ async fn run(
     #[allow(clippy::disallowed_methods, reason = "the plugin has the clock of its machine")]
     let now = Timestamp::now();
     if let Some(expiry) = status.expiration_timestamp.filter(|expiry| *expiry <= now) {
-        return Err(format!(
-            "the credential that it gave expired at {expiry}; log in again, or set the clock"
-        )
-        .into());
+        let todo = "log in again, or set the clock";
+        return Err(format!("the credential that it gave expired at {expiry}; {todo}").into());
     }
     let token = status.token.map(|token| token.trim().to_owned());
     if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {

@@ -85,9 +85,8 @@ pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>,
     let found = files.entry("contexts", "context", &name)?;
     let (context, _) = found.ok_or_else(|| files.no_context(named_by, &name))?;
     let cluster = context.text("cluster")?.unwrap_or_default();
-    let (cluster, of_cluster) = files
-        .entry("clusters", "cluster", &cluster)?
-        .ok_or_else(|| format!("{context}: there is no cluster {cluster:?} in {}", files.place()))?;
+    let absent = || format!("{context}: there is no cluster {cluster:?} in {}", files.place());
+    let (cluster, of_cluster) = files.entry("clusters", "cluster", &cluster)?.ok_or_else(absent)?;
     // As in kubectl, a user that does not exist is an anonymous one.
     let user = context.text("user")?.unwrap_or_default();
     let user = files.entry("users", "user", &user)?;

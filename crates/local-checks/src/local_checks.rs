@@ -6,10 +6,8 @@ use crate::checks::endpoint::OwnCheck;
 use crate::host_root::HostRoot;
 use crate::settings::{CheckSettings, Timing};
 use nodegate_program::Mistakes;
-use nodegate_readiness::board::IDLE;
 use nodegate_readiness::{LocalCheck, StartMode};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The flags of the local checks.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,14 +35,10 @@ pub struct LocalCheckArgs {
 impl LocalCheckArgs {
     /// Returns the checks that exist and those that the operator defines.
     pub fn local_checks(self, mistakes: &mut Mistakes) -> LocalChecks {
-        let own = [self.http_check, self.tcp_check].concat();
-        for (at, OwnCheck { name, .. }) in own.iter().enumerate() {
-            if own.iter().take(at).any(|other| other.name == *name) {
-                let kind = name.split(':').next().unwrap_or_default();
-                let why = format_args!("has two of the name {name}; give each its own");
-                mistakes.setting(&format!("{kind}-check"), why);
-            }
+        for (flag, checks) in [("http-check", &self.http_check), ("tcp-check", &self.tcp_check)] {
+            mistakes.repeated(flag, checks.iter().map(|check| &check.name));
         }
+        let own = [self.http_check, self.tcp_check].concat();
         let mut wrong = Vec::new();
         let checks = LocalChecks::new(&self.check_settings, &own, &self.host_root, &mut wrong);
         for mistake in wrong {
@@ -57,8 +51,6 @@ impl LocalCheckArgs {
 /// All local checks.
 pub struct LocalChecks {
     pub(crate) entries: Vec<Entry>,
-    /// The time without a request for a check after which it stops.
-    pub idle: Duration,
 }
 
 #[derive(Clone)]
@@ -102,7 +94,7 @@ impl LocalChecks {
 
     /// Returns no checks.
     pub fn none() -> Self {
-        Self { entries: Vec::new(), idle: IDLE }
+        Self { entries: Vec::new() }
     }
 
     /// Adds a check. Of two with the same name, the first one counts.

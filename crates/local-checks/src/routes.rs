@@ -122,11 +122,9 @@ fn route(netlink: &Netlink, family: AddressFamily, body: &[u8]) -> Result<Option
     if !of_family || !of_all_packets || header.table != RouteHeader::RT_TABLE_MAIN {
         return Ok(None);
     }
-    let mut destination = match family {
-        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-        _ => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let (mut metric, mut hops) = (0, Vec::new());
+    let is_ipv4 = family == AddressFamily::Inet;
+    let any = if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let (mut destination, mut metric, mut hops) = (any, 0, Vec::new());
     let attributes = RouteMessage::parse(body)?.attributes;
     let hop = |index: u32, dead: bool, attributes: &[RouteAttribute]| NextHop {
         router: router(attributes),

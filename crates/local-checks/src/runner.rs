@@ -3,9 +3,11 @@
 use crate::check::{KnownNode, SLACK, timeout_reason};
 use crate::local_checks::{Entry, LocalChecks};
 use futures::FutureExt;
+use nodegate_readiness::board::IDLE;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{
-    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, StartMode, Timeline,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, Reason, StartMode,
+    Timeline,
 };
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -58,7 +60,7 @@ impl Runner {
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(StartMode::AtStart) => None,
-                Some(StartMode::OnDemand) => Some(checks.idle),
+                Some(StartMode::OnDemand) => Some(IDLE),
                 // No request may start the check, but a verdict that depends on it may.
                 Some(StartMode::Never) => Some(Duration::ZERO),
                 None => continue,
@@ -233,15 +235,11 @@ impl Cycle {
         if last.is_some_and(|last| last.outcome.verdict() == outcome.verdict()) {
             return;
         }
-        let check = self.entry.name.as_str();
+        let (check, reason) = (self.entry.name.as_str(), outcome.reason().map(Reason::as_str));
         match outcome {
             Outcome::Pass => tracing::info!(check, "local check passes"),
-            Outcome::Draining(reason) => {
-                tracing::info!(check, reason = reason.as_str(), "local check drains");
-            }
-            Outcome::Fail(reason) => {
-                tracing::warn!(check, reason = reason.as_str(), "local check fails");
-            }
+            Outcome::Draining(_) => tracing::info!(check, reason, "local check drains"),
+            Outcome::Fail(_) => tracing::warn!(check, reason, "local check fails"),
         }
     }
 

@@ -61,10 +61,8 @@ mod tests {
             text.to_string()
         };
         let [short, long] = [true, false].map(text);
-        assert!(
-            short.contains("The usual setting, which all need\n") && !short.contains("--rare"),
-            "{short}"
-        );
+        let is_usual = short.contains("The usual setting, which all need\n") && !short.contains("--rare");
+        assert!(is_usual, "{short}");
         assert!(long.contains("--rare") && long.contains("CARGO_NO_SUCH_VARIABLE"), "{long}");
         let unbroken = long.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(unbroken.contains("the default is a, bbbbbbbbbbbbbbbbbbbbbbbbbbb, "), "{long}");

@@ -1,6 +1,7 @@
 //! Collects the mistakes in a program's settings, for `run`, which reports all of them at once.
 
 use clap::{Arg, Command};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 /// Collects a line for each wrong setting, so that an operator learns of all of them at the first start.
@@ -40,6 +41,14 @@ impl Mistakes {
         debug_assert!(arg.is_some(), "there is no --{flag}");
         let variable = arg.and_then(Arg::get_env).map(|name| format!(" ({})", name.display()));
         self.line(format_args!("--{flag}{} {what}", variable.unwrap_or_default()));
+    }
+
+    /// Adds a mistake for each name that the setting gives more than once.
+    pub fn repeated<'a>(&mut self, flag: &str, names: impl IntoIterator<Item = &'a String>) {
+        let mut known = BTreeSet::new();
+        for name in names.into_iter().filter(|name| !known.insert(*name)) {
+            self.setting(flag, format_args!("has two of the name {name}; give each its own"));
+        }
     }
 
     /// Adds a mistake that concerns no single setting.

@@ -73,14 +73,8 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
 }
 
 /// A comma-separated list as the value of a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
-
-impl<T> Default for List<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
 
 impl<T: FromStr> List<T> {
     /// Parses a list of the values that the text describes.

@@ -38,12 +38,8 @@ fn a_drain_that_waits_for_the_acknowledgement_loses_no_request() {
     for (number, drainer) in Drainer::ALL.iter().enumerate() {
         let drained = scenario.drain_as(number, drainer);
         let acknowledged = drained.acknowledged.expect("acknowledged, before the pods are gone");
-        assert!(
-            drained.evicted >= acknowledged,
-            "{}: evicted {:?}, acknowledged {acknowledged:?}",
-            drainer.title,
-            drained.evicted
-        );
+        let (title, evicted) = (drainer.title, drained.evicted);
+        assert!(evicted >= acknowledged, "{title}: evicted {evicted:?}, acknowledged {acknowledged:?}");
     }
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     let requests = scenario.stop();
@@ -101,14 +97,12 @@ fn table() {
     }
     let gate = scenario.gate();
     // `kubectl drain` as often as all rows before together, the others a fifth of that.
-    let behind_the_gate: Vec<Row> = Drainer::ALL
-        .iter()
-        .map(|drainer| {
-            let part = if drainer.title == "kubectl drain" { 1 } else { 5 };
-            let times = drains.min(DRAINS).div_ceil(part) * 3;
-            Row::play(drainer.title.to_owned(), times, |drain| scenario.drain_as(drain, drainer))
-        })
-        .collect();
+    let play = |drainer: &Drainer| {
+        let part = if drainer.title == "kubectl drain" { 1 } else { 5 };
+        let times = drains.min(DRAINS).div_ceil(part) * 3;
+        Row::play(drainer.title.to_owned(), times, |drain| scenario.drain_as(drain, drainer))
+    };
+    let behind_the_gate: Vec<Row> = Drainer::ALL.iter().map(play).collect();
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     // A request counts in the row in which it began, and the last ones may take as long as clients wait.
     std::thread::sleep(http::TIMEOUT);

@@ -218,8 +218,8 @@ impl Drains {
             let probes = client.probes().into_iter().filter(|probe| (from..to).contains(&probe.sent));
             probes.collect::<Vec<_>>()
         });
-        let lost =
-            all.each_ref().map(|probes| probes.iter().filter(|probe| is_lost(probe)).collect::<Vec<_>>());
+        let is_lost = |probe: &&Probe| matches!(probe.saw, Saw::Failed(_));
+        let lost = all.each_ref().map(|probes| probes.iter().filter(is_lost).collect::<Vec<_>>());
         Requests {
             sent: all.iter().map(Vec::len).sum(),
             failures: lost.concat().iter().map(|probe| probe.result() + "\n").collect(),
@@ -232,8 +232,4 @@ impl Drains {
         self.clients.iter_mut().for_each(Prober::stop);
         self.requests_started(self.began, Instant::now())
     }
-}
-
-fn is_lost(probe: &Probe) -> bool {
-    !matches!(probe.saw, Saw::Answer(200, _))
 }

@@ -140,10 +140,8 @@ fn failed_parts(code: &'static str, body: &[u8]) -> Option<Reason> {
 /// Returns true if one of the parts asks etcd.
 fn ask_etcd(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
-    ["[+]", "[-]"]
-        .into_iter()
-        .flat_map(|mark| names(&text, mark))
-        .any(|part| matches!(part, ETCD | "etcd-readiness"))
+    let mut parts = ["[+]", "[-]"].into_iter().flat_map(|mark| names(&text, mark));
+    parts.any(|part| matches!(part, ETCD | "etcd-readiness"))
 }
 
 /// Returns the names of the parts with this mark.

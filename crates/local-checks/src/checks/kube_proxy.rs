@@ -22,12 +22,10 @@ const COMES_WITHIN: Duration = Duration::from_mins(5);
 
 /// Creates the check.
 pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
+    let deployed = choice(&[("auto", false), ("yes", true)]);
     Arc::new(KubeProxy {
         healthz: Url::of(context, HEALTHZ_PORT),
-        deployed: context
-            .settings
-            .take("deployed", choice(&[("auto", false), ("yes", true)]))
-            .unwrap_or_default(),
+        deployed: context.settings.take("deployed", deployed).unwrap_or_default(),
         was_open: AtomicBool::new(false),
         not_deployed: Once::new(),
         refused_since: Mutex::default(),

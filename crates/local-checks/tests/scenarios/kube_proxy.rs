@@ -3,33 +3,17 @@
 use crate::support::{World, checks, fail, log_of, text};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::Outcome;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::stub::{StubServer, hang};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 const HEALTHY: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
     {\"nodeEligible\":true,\"healthy\":true,\"status\":{\"IPv4\":{\"healthy\":true}}}";
 
-/// Starts a server on kube-proxy's port, which answers or hangs. The port of one that is aborted refuses connections.
-async fn open(address: SocketAddr, answers: bool) -> JoinHandle<()> {
-    let listener = TcpListener::bind(address).await.unwrap();
-    tokio::spawn(async move {
-        let mut hanging = Vec::new();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            if answers {
-                let _ = stream.read(&mut [0; 1024]).await;
-                let _ = stream.write_all(HEALTHY.as_bytes()).await;
-            } else {
-                hanging.push(stream);
-            }
-        }
-    })
-}
-
-async fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+fn free_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, ports::free()).into()
 }
 
 fn watching(address: SocketAddr, timeout: &str) -> World {
@@ -56,7 +40,7 @@ fn never_there() -> Outcome {
 #[tokio::test]
 async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed() {
     let (log, _guard) = log_of();
-    let address = free_address().await;
+    let address = free_address();
     let world = watching(address, "30s");
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
@@ -64,21 +48,21 @@ async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed(
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
     assert_eq!(text(&log).matches("not deployed").count(), 1, "one warning, not one a run");
 
-    let running = open(address, true).await;
+    let running = StubServer::start_at(address, |_, stream| drop(stream.write_all(HEALTHY.as_bytes())));
     some_runs_of(&world).await;
     assert_eq!(world.outcome("kube_proxy"), Some(Outcome::Pass));
-    running.abort();
+    running.stop();
     world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
     assert_eq!(text(&log).matches("not deployed").count(), 1);
 }
 
 #[tokio::test]
 async fn one_that_only_ever_hung_was_there_too() {
-    let address = free_address().await;
-    let silent = open(address, false).await;
+    let address = free_address();
+    let silent = StubServer::start_at(address, |_, stream| hang(stream));
     let world = watching(address, "100ms");
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
-    silent.abort();
+    silent.stop();
     world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
 }

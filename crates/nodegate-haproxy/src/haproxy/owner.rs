@@ -112,7 +112,7 @@ impl Owner {
     /// Takes over what an earlier process has left.
     pub(crate) fn new(tools: Tools) -> Self {
         Self {
-            saved: Saved::load(&tools.config.path),
+            saved: Saved::load(&tools.config),
             tools,
             has_started: false,
             applied: None,

@@ -2,7 +2,6 @@
 
 use crate::haproxy::config_file::ConfigFile;
 use crate::plan::observed::{Facts, ObservedNode, ObservedService};
-use std::path::Path;
 use std::sync::Arc;
 
 /// The hash, the cordons that take their nodes out, Nodes and Services.
@@ -19,8 +18,8 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    pub(crate) fn load(config: &Path) -> Self {
-        let file = ConfigFile::new(config.to_owned()).beside("applied");
+    pub(crate) fn load(config: &ConfigFile) -> Self {
+        let file = config.beside("applied");
         let bytes = file.read().unwrap_or(Some(Vec::new()));
         let mut saved = Self { file, hash: None, facts: Facts::default(), is_written: true };
         let Some(bytes) = bytes else { return saved };
@@ -64,7 +63,7 @@ mod tests {
     #[test]
     fn the_next_run_knows_what_haproxy_runs() {
         let directory = tempfile::tempdir().unwrap();
-        let load = || Saved::load(&directory.path().join("haproxy.cfg"));
+        let load = || Saved::load(&ConfigFile::new(directory.path().join("haproxy.cfg")));
         let (mut facts, mut saved) = (Facts::of([], [service_of("web", 80)]), load());
         let file = saved.file.path.clone();
         assert_eq!((&saved.facts, &saved.hash), (&Facts::default(), &None));

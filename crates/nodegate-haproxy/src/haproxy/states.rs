@@ -140,8 +140,8 @@ pub(crate) async fn checked(master: &Master, plan: &Desired) -> Option<Checked> 
 
 /// Returns the result of the first server's check, such as `L7STS 404`, in the CSV of `show stat`.
 fn result(stat: &str, backend: &str) -> String {
-    let header: Vec<&str> = stat.lines().next().unwrap_or_default().split(',').collect();
     let mut rows = stat.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = rows.next().unwrap_or_default();
     let row = rows.find(|row| row.first() == Some(&backend)).unwrap_or_default();
     let column =
         |name: &str| header.iter().position(|column| *column == name).and_then(|at| row.get(at).copied());

@@ -23,15 +23,6 @@ impl PlannedNode {
     pub(crate) fn verdict(&self) -> (Verdict, &str) {
         self.out.as_ref().map_or((Verdict::Ready, "-"), |(verdict, reason)| (*verdict, reason))
     }
-
-    fn is_in(&self) -> bool {
-        self.out.is_none()
-    }
-
-    /// Returns true if it would be in without the exclusion label.
-    fn is_in_without_label(&self) -> bool {
-        self.is_in() || self.is_out_by_label
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +57,10 @@ impl Servers {
             };
             Arc::new(nodes.iter().filter(|node| is_one(node)).filter_map(server).collect::<Vec<_>>())
         };
-        let (own, all) = (with(PlannedNode::is_in, |_| true), with(|_| true, |_| true));
-        let labelled = with(PlannedNode::is_in_without_label, |node| node.is_labelled);
-        let best = [own.clone(), with(PlannedNode::is_in_without_label, |_| true)];
+        let (own, all) = (with(|node| node.out.is_none(), |_| true), with(|_| true, |_| true));
+        let is_in_without_label = |node: &PlannedNode| node.out.is_none() || node.is_out_by_label;
+        let labelled = with(is_in_without_label, |node| node.is_labelled);
+        let best = [own.clone(), with(is_in_without_label, |_| true)];
         let any = best.into_iter().find(|servers| servers.iter().any(|server| server.weight > 0));
         Self { own, labelled, any: any.unwrap_or_else(|| all.clone()), all }
     }

@@ -216,15 +216,10 @@ impl FromStr for Forward {
             https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936";
         let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
         let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
-        let (ports, nodes) = match rest.split_once('@') {
-            Some((ports, nodes)) => {
-                (ports, Some(nodes.parse().map_err(|error: BadValue| error.to_string())?))
-            }
-            None => (rest, None),
-        };
+        let (ports, nodes) = rest.split_once('@').map_or((rest, None), |(rest, nodes)| (rest, Some(nodes)));
+        let nodes = nodes.map(str::parse).transpose().map_err(|error: BadValue| error.to_string())?;
         let (from, to) = ports.split_once(':').ok_or(TAKES)?;
-        let checks: Vec<String> =
-            checks.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let List(checks) = List::<String>::of("checks")(checks)?;
         let is_check = |name: &String| {
             name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b':' | b'/' | b'.'))
         };

@@ -80,14 +80,7 @@ impl Args {
         if policy.bound().is_empty() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
             policy.bind = Some(List(vec![Ipv4Addr::UNSPECIFIED.into()]));
         }
-        for (at, forward) in policy.forward.iter().enumerate() {
-            if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
-                wrong.setting(
-                    "forward",
-                    format_args!("has two of the name {}; give each its own", forward.name),
-                );
-            }
-        }
+        wrong.repeated("forward", policy.forward.iter().map(|forward| &forward.name));
         self
     }
 }

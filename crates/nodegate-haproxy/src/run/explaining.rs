@@ -29,7 +29,7 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let late = "no complete list of Nodes and Services within a minute; the lines above say why";
     let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
     let tools = &setup.tools;
-    let applied = Saved::load(&tools.config.path).facts;
+    let applied = Saved::load(&tools.config).facts;
     let wanted = plan_after((&applied, &applied.cordons), &facts, |_| false, &setup.policy);
     let mut desired = Arc::unwrap_or_clone(wanted.plan);
     let template = template::read(tools.template.as_deref())?;

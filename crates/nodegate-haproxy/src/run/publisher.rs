@@ -154,20 +154,16 @@ impl Publisher {
             (self.api.merge(&path, &body).await, Some(REPEAT))
         };
         sleep(PACE).await;
-        let failure = match answer {
+        let (again, is_done) = match answer {
             Ok(_) => {
                 self.failing.remove(kind).as_mut().map(Lasting::end);
                 self.backoff.reset();
                 tracing::info!(service, kind, content, "wrote to the cluster");
-                None
+                (repeat, true)
             }
             // It has changed, or is gone, and the watch says so soon; or another process has posted the Event.
-            Err(error) if matches!(error.code, Some(404 | 409)) => None,
-            Err(error) => Some(error),
-        };
-        let again = match &failure {
-            None => repeat,
-            Some(error) => {
+            Err(error) if matches!(error.code, Some(404 | 409)) => (repeat, true),
+            Err(error) => {
                 self.shared.failed(kind);
                 let code = error.code;
                 let lasting = self.failing.entry(kind).or_insert_with(|| {
@@ -176,11 +172,12 @@ impl Publisher {
                 let why = if code == Some(403) { NO_RIGHTS } else { "" };
                 lasting.tell_of(&format!("{code:?}"), &format!("{why}{service}: {error}"));
                 // RBAC and admission may be a namespace's own, so others need not wait.
-                Some(if code.is_some_and(|code| code < 500) { REFUSED } else { self.backoff.wait() })
+                let is_refusal = code.is_some_and(|code| code < 500);
+                (Some(if is_refusal { REFUSED } else { self.backoff.wait() }), false)
             }
         };
         self.sent.insert(id, (content, again.map(|again| Instant::now() + again)));
-        failure.is_none()
+        is_done
     }
 }
 

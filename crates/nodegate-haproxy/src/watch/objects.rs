@@ -96,6 +96,7 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
         "IPv6" => Some(Family::V6),
         _ => None,
     };
+    let health_port = spec.health_check_node_port.and_then(|port| u16::try_from(port).ok());
     let created = meta.creation_timestamp.as_ref().filter(|_| meta.deletion_timestamp.is_none());
     Some(ObservedService {
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -108,10 +109,7 @@ fn service_facts(service: &Service) -> Option<ObservedService> {
         source_ranges: source_ranges(spec, meta),
         sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
         local: spec.external_traffic_policy.as_deref() == Some("Local"),
-        health_port: spec
-            .health_check_node_port
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port != 0),
+        health_port: health_port.filter(|port| *port != 0),
         families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
         ports: spec.ports.iter().flatten().filter_map(port_facts).take(MAX_PARTS).collect(),
         asks_agents: annotation(meta, "local-check").is_some_and(|text| text.trim() == "agent"),

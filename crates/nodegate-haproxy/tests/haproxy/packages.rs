@@ -12,7 +12,6 @@ use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Instant;
 use tempfile::TempDir;
 
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -100,7 +99,6 @@ pub(crate) struct Site {
     pub(crate) debian: Debian,
     pub(crate) web: SocketAddr,
     own: Traffic,
-    began: Instant,
     /// The other team's files and HAProxy's processes when the traffic began.
     theirs: String,
 }
@@ -120,7 +118,7 @@ impl Site {
         std::fs::write(debian.path("/root/haproxy.kubeconfig"), account(&lab)).unwrap();
         lab.until("HAProxy serves the other team", || get_from(own).is_ok());
         let theirs = theirs(&debian);
-        Self { lab, debian, web, own: Traffic::to(own), began: Instant::now(), theirs }
+        Self { lab, debian, web, own: Traffic::to(own), theirs }
     }
 
     /// Shows that the HAProxy in use is the same process with the same files, and has lost no request.
@@ -130,7 +128,7 @@ impl Site {
     }
 
     fn none_lost(&self) {
-        assert_eq!(self.own.lost_since(self.began), 0, "{}", self.debian.said());
+        assert_eq!(self.own.lost(), Vec::<String>::new(), "{}", self.debian.said());
     }
 
     /// Returns a documented script, the one with this number below a heading, for this test's ports.
@@ -312,10 +310,9 @@ fn the_haproxy_in_use_gets_the_services() {
     packages.copy(debian, VERSION, "deb");
     site.three_steps();
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY}"));
-    let began = Instant::now();
     debian.run(&site.documented("### Your own HAProxy", 0));
     site.serves();
-    assert_eq!(site.own.lost_since(began), 0, "{}", debian.said());
+    site.none_lost();
     let (template, written) = (debian.read(&format!("{OWN}.TEMPLATE")), debian.read(OWN));
     assert!(written.starts_with(&template) && written.contains("nodegate_default_web"), "{written}");
 }

@@ -93,9 +93,9 @@ impl Traffic {
         Self(Prober::start(address, ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
-    /// Returns how many requests failed that were sent after this time.
-    pub(crate) fn lost_since(&self, then: Instant) -> usize {
-        self.0.failed().iter().filter(|probe| probe.sent > then).count()
+    /// Returns the errors of the requests that were not answered.
+    pub(crate) fn lost(&self) -> Vec<String> {
+        self.0.failed().iter().map(Probe::result).collect()
     }
 
     /// Returns the time from then to the last failed request.
@@ -113,7 +113,7 @@ impl Traffic {
     /// Stops the clients. Returns the errors of the requests that were not answered.
     pub(crate) fn end(mut self) -> Vec<String> {
         self.0.stop();
-        self.0.failed().iter().map(Probe::result).collect()
+        self.lost()
     }
 
     /// Stops the clients, and checks that each request was answered.

@@ -105,12 +105,10 @@ fn events_say_why_a_service_is_not_published() {
     let event = lab.got("an Event", || events().next());
     let why = event["message"].as_str().unwrap();
     assert!(why.contains("which default/web has had for longer"), "{why}");
-    assert_eq!(
-        (&event["type"], &event["involvedObject"]["kind"], &event["involvedObject"]["name"]),
-        (&json!("Warning"), &json!("Service"), &json!("late"))
-    );
+    let about = &event["involvedObject"];
+    assert!(event["type"] == "Warning" && about["kind"] == "Service" && about["name"] == "late", "{event}");
     let uid = lab.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
-    assert_eq!(event["involvedObject"]["uid"], uid);
+    assert_eq!(about["uid"], uid);
     a_while(&lab);
     let posted = sim.counters().read().count("create", "events", 0);
     assert_eq!((events().count(), posted), (1, 1), "no other Service, and not twice");

@@ -2,7 +2,7 @@
 
 use crate::waiting::until;
 use socket2::SockRef;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,9 @@ impl StubServer {
         let (answer, asked, last_request) =
             (Arc::new(answer), server.asked.clone(), server.last_request.clone());
         thread::spawn(move || {
-            for mut stream in listener.incoming().map_while(Result::ok) {
+            let has_ended = |error: &io::Error| error.kind() == ErrorKind::InvalidInput;
+            let streams = listener.incoming().take_while(|stream| !stream.as_ref().is_err_and(has_ended));
+            for mut stream in streams.flatten() {
                 asked.fetch_add(1, Ordering::SeqCst);
                 let (answer, last_request) = (answer.clone(), last_request.clone());
                 thread::spawn(move || {

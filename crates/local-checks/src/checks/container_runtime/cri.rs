@@ -68,11 +68,9 @@ pub(super) const NOT_CRI: &str = "NotCRIv1";
 
 /// Requests the status from the server of this connection. It has no timeout of its own.
 pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallError> {
-    let (sender, connection) = Builder::new()
-        .enable_push(false)
-        .max_header_list_size(MAX_HEADERS)
-        .handshake::<_, Bytes>(stream)
-        .await?;
+    let mut client = Builder::new();
+    client.enable_push(false).max_header_list_size(MAX_HEADERS);
+    let (sender, connection) = client.handshake::<_, Bytes>(stream).await?;
     match select(Box::pin(exchange(sender)), Box::pin(connection)).await {
         Either::Left((status, _)) => status,
         // The connection's own error says more than the cancelled exchange.
@@ -84,13 +82,10 @@ pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallErro
 }
 
 async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError> {
-    let request = Request::post(URL)
-        .header(header::TE, "trailers")
-        .header(header::CONTENT_TYPE, "application/grpc")
-        .header(header::USER_AGENT, USER_AGENT)
-        .body(())
-        // Unreachable: all parts are constant.
-        .map_err(malformed)?;
+    let request = Request::post(URL).header(header::TE, "trailers").header(header::USER_AGENT, USER_AGENT);
+    let request = request.header(header::CONTENT_TYPE, "application/grpc").body(());
+    // Unreachable: all parts are constant.
+    let request = request.map_err(malformed)?;
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
     body.send_data(Bytes::from_static(REQUEST), true)?;
     let message = read(response).await?;

@@ -147,10 +147,8 @@ mod tests {
         let both = both.reason().unwrap();
         assert_eq!(both.as_str(), format!("RuntimeReady=False; {without}"));
         assert_eq!(both.label(), "RuntimeReady=False");
-        assert_eq!(
-            judge(&RuntimeStatus::default()),
-            fail("RuntimeReady: not reported; NetworkReady: not reported")
-        );
+        let nothing = judge(&RuntimeStatus::default());
+        assert_eq!(nothing, fail("RuntimeReady: not reported; NetworkReady: not reported"));
     }
 
     #[test]

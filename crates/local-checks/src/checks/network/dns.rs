@@ -3,7 +3,7 @@
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -59,11 +59,7 @@ impl Questions {
     }
 
     async fn over_udp(&self, server: SocketAddr, queries: &[Message]) -> io::Result<Result<(), String>> {
-        let local = match server.ip() {
-            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        };
-        let socket = UdpSocket::bind((local, 0)).await?;
+        let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await?;
         // On a connected socket the kernel drops datagrams of others, and reports at once if nothing listens.
         socket.connect(server).await?;
         let mut buffer = vec![0; MAX_DATAGRAM];

@@ -40,11 +40,8 @@ fn parse(text: &str) -> Vec<Nameserver> {
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_ascii_whitespace().collect()).collect();
     let over_tcp = lines.iter().any(|words| words.starts_with(&["options"]) && words.contains(&"use-vc"));
     let nameserver = |address: &str| {
-        let (ip, scope) = match address.split_once('%') {
-            Some((ip, scope)) => (ip, Some(scope.to_owned())),
-            None => (address, None),
-        };
-        Some(Nameserver { ip: ip.parse().ok()?, scope, over_tcp })
+        let (ip, scope) = address.split_once('%').map_or((address, None), |(ip, scope)| (ip, Some(scope)));
+        Some(Nameserver { ip: ip.parse().ok()?, scope: scope.map(str::to_owned), over_tcp })
     };
     let named = lines.iter().filter_map(|words| match words.as_slice() {
         ["nameserver", address, ..] => nameserver(address),
