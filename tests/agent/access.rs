@@ -6,6 +6,7 @@ use nodegate_testbed::http::{ask, connect};
 use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs;
+use nodegate_testbed::scenario::TOKEN;
 use nodegate_testbed::{Agent, NODE, Scenario, until};
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -34,12 +35,12 @@ fn only_clients_in_allow_from_are_answered() {
     let port = agent.address().port();
     let everywhere = [NODE_V4, NODE_V6].map(|ip| (address(ip, port), address(ip, agent_port)));
     for (http, haproxy) in everywhere {
-        let (health, line) = net.on_router(|| (get(http, "/health"), ask(haproxy, "")));
+        let (health, line) = net.router.act(|| (get(http, "/health"), ask(haproxy, "")));
         assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
 
         // One hop further away, on networks that `--allow-from` does not name: the agent closes the
         // connection without a byte, also if the client sends first.
-        let answers = net.on_resolver(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
+        let answers = net.resolver.act(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
         assert_eq!(answers, ["", "", ""], "{http}");
     }
 
@@ -89,7 +90,7 @@ fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     command.args(["--listen-address=::", "--allow-from=192.0.2.1", &at]);
     let agent = Agent::launch_alone(command);
     let (http, metrics) = (address(NODE_V4, agent.address().port()), address(NODE_V4, port));
-    let (health, scrape) = net.on_router(|| (get(http, "/health"), get(metrics, "/metrics")));
+    let (health, scrape) = net.router.act(|| (get(http, "/health"), get(metrics, "/metrics")));
     assert!(health.is_empty() && scrape.contains("nodegate_verdict"), "{health} {scrape}");
 
     let mut oldest = connect(metrics).unwrap();
@@ -108,7 +109,7 @@ fn rbac_rules_that_name_the_node_are_enough() {
         verbs(&["get", "list", "watch"], "", "nodes"),
         verbs(&["list", "watch"], "coordination.k8s.io", "leases").in_namespace("kube-node-lease"),
     ];
-    cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", rules);
+    cluster.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
     let agent = cluster.ready_agent(&["--stale-after=4s"]);
     // An unresponsive watch makes the agent send a consistency check, which needs the rules, too.
     cluster.sim.half_open();

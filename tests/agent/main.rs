@@ -15,7 +15,6 @@ mod network;
 mod restarts;
 mod rtnl;
 mod services;
-mod settings;
 mod startup;
 mod status;
 mod unknown;

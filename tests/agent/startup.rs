@@ -1,6 +1,6 @@
 //! The time from the start to the first answer, and the effect of signals before and after it.
 
-use nodegate_testbed::process::signal;
+use nodegate_testbed::process::{proc, signal};
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::{NODE, Scenario, until};
@@ -27,10 +27,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
 
 /// Returns true if the process has a handler for SIGTERM.
 fn handles_sigterm(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_some_and(|mask| mask & (1 << (15 - 1)) != 0)
+    proc(pid).status().is_ok_and(|status| status.sigcgt & (1 << (15 - 1)) != 0)
 }
 
 #[test]

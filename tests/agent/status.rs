@@ -130,17 +130,6 @@ fn what_status_can_not_know_is_unknown_and_not_critical() {
     assert!(!shown.err.contains('\u{1b}'), "{}", shown.err);
     let elsewhere = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\nnot found");
     ask(elsewhere.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
-    // Wrong arguments.
-    let cases: [(&str, &[&str]); 2] =
-        [("--output=xml", &["--output", "xml", "text or json"]), ("--timeot=2s", &["--timeot", "--timeout"])];
-    for (arg, words) in cases {
-        report(run(&["status", arg], &[])).is_unknown(words);
-    }
-    report(run(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
-    let all = report(run(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
-    assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
-    // The agent itself has another exit code for invalid settings.
-    assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
 }
 
 #[test]

@@ -23,14 +23,14 @@ fn end(agent: Agent) {
 #[test]
 fn no_probe_and_no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);
-    cable.on_node(|| {
+    cable.node.act(|| {
         // Each successor must get the same ports.
         let (cluster, port, agent_port) = (Scenario::start(), ports::free(), ports::free());
         let ports = [format!("--listen-port={port}"), format!("--agent-check-port={agent_port}")];
         let start = || cluster.agent(&["--listen-address=0.0.0.0", &ports[0], &ports[1]]);
         let mut agent = start();
         let targets: [(_, Ask); 2] = [(port, health), (agent_port, agent_check)];
-        let probers = cable.on_balancer(|| {
+        let probers = cable.balancer.act(|| {
             targets.map(|(port, ask)| Prober::start((NODE_IP, port).into(), ask, PROBES_A_SECOND / 2, 4))
         });
         for _ in 0..5 {

@@ -3,7 +3,8 @@
 use nodegate_testbed::network::ports::{self, Loopback};
 use nodegate_testbed::waiting::DEADLINE;
 use nodegate_testbed::{process, programs, until};
-use std::fs;
+use procfs::process::{Process, all_processes};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -60,16 +61,15 @@ impl Running {
     }
 
     /// Returns the processes of its agents, known by their credentials.
-    pub(crate) fn agents(&self) -> Vec<u32> {
-        let needle = format!("KUBECONFIG={}/kubeconfig\0", self.dir().display());
-        let pids =
-            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let ours = |pid: &u32| {
+    pub(crate) fn agents(&self) -> Vec<i32> {
+        let (name, kubeconfig) = (OsStr::new("KUBECONFIG"), self.dir().join("kubeconfig"));
+        let is_ours = |process: &Process| {
             // A process that has ended, or that of another user, is none of them.
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.windows(needle.len()).any(|window| window == needle.as_bytes())
+            process
+                .environ()
+                .is_ok_and(|environment| environment.get(name).is_some_and(|path| *path == kubeconfig))
         };
-        pids.filter(ours).collect()
+        all_processes().unwrap().flatten().filter(is_ours).map(|process| process.pid).collect()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -84,7 +84,7 @@ impl Running {
     }
 
     pub(crate) fn assert_nothing_left(&self) {
-        assert_eq!(self.agents(), [] as [u32; 0]);
+        assert_eq!(self.agents(), [] as [i32; 0]);
         assert!(!self.dir().exists(), "{} is still there", self.dir().display());
         for (node, ingress_port) in [11, 12, 13].into_iter().zip(self.ingress_port..) {
             for port in [25_001, 25_002, ingress_port] {

@@ -24,7 +24,7 @@ fn every_wrong_input_is_answered_in_words() {
     let (mut all, mut wrong, mut count) = (String::new(), 0, 0);
     for row in INPUTS.split("\n$ ").skip(1) {
         let (command, message) = row.split_once('\n').unwrap();
-        let script = format!("{FUNCTIONS}\n{} 2>&1", demo.moved(command));
+        let script = format!("exec 2>&1\n{FUNCTIONS}\n{}", demo.moved(command));
         let mut bash = Command::new("timeout");
         bash.args(["60", "bash", "-c", &script]).current_dir(ROOT).env_clear().env("PATH", &path);
         bash.env("DIR", dir).env("DEMO", &demo.kubeconfig).env("HOME", "/absent").stdin(Stdio::null());

@@ -4,6 +4,7 @@
 use crate::setting;
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::prober::{Probe, Prober, Saw, health};
+use nodegate_testbed::scenario::TOKEN;
 use nodegate_testbed::{Agent, NODE, Scenario, process};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -114,7 +115,7 @@ impl Soak {
             "time", "probes", "RSS KiB", "anon KiB", "fds", "threads"
         );
         Self {
-            token: cluster.token().to_owned(),
+            token: TOKEN.to_owned(),
             prober: Prober::start(agent.address(), health, PROBES_A_SECOND, BALANCERS),
             cluster,
             agent,

@@ -4,6 +4,7 @@ use super::{HEALTH, SERVICE, asked_for, cordon, endpoints};
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::{Agent, http, until};
+use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,12 @@ use std::time::{Duration, Instant};
 const LONG: &str = "timeout=600";
 
 fn wait(agent: &Agent, query: &str) -> ProbeReply {
+    send(agent.address(), query)
+}
+
+fn send(to: SocketAddr, query: &str) -> ProbeReply {
     let request = format!("GET /wait?{query} HTTP/1.0\r\n\r\n");
-    let answer = http::exchange(agent.address(), &request, Duration::from_mins(2)).unwrap();
-    ProbeReply::parse(&answer).unwrap()
+    ProbeReply::parse(&http::exchange(to, &request, Duration::from_mins(2)).unwrap()).unwrap()
 }
 
 fn said(reply: &ProbeReply) -> (u16, &str) {
@@ -22,10 +26,8 @@ fn said(reply: &ProbeReply) -> (u16, &str) {
 
 /// Sends a request that has to wait, and returns when the agent holds it.
 fn hook(agent: &Agent, query: &str) -> JoinHandle<ProbeReply> {
-    let (to, request) = (agent.address(), format!("GET /wait?{query}&{LONG} HTTP/1.0\r\n\r\n"));
-    let hook = thread::spawn(move || {
-        ProbeReply::parse(&http::exchange(to, &request, Duration::from_mins(2)).unwrap()).unwrap()
-    });
+    let (to, query) = (agent.address(), format!("{query}&{LONG}"));
+    let hook = thread::spawn(move || send(to, &query));
     // Its answer would come at once.
     thread::sleep(Duration::from_millis(500));
     assert!(!hook.is_finished(), "it does not wait: {:?}", hook.join());

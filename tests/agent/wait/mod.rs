@@ -8,7 +8,7 @@ use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::run;
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::{Agent, NODE, Scenario, http, programs, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
@@ -84,17 +84,8 @@ fn cordon(cluster: &Scenario, agent: &Agent, cordoned: bool) {
 }
 
 /// Sets the number of ready endpoints of [`SERVICE`] on this node.
-fn endpoints(cluster: &Scenario, here: u8) {
-    let endpoint = |number: u8| {
-        let node = if number < here { NODE } else { "n2" };
-        json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
-    };
-    let slice = json!({
-        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
-        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-        "ports": [{"port": 8080}], "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
-    });
-    cluster.sim.apply(slice).unwrap();
+fn endpoints(cluster: &Scenario, here: u64) {
+    cluster.sim.set_endpoints("shop", "web", NODE, here);
 }
 
 #[test]
@@ -181,20 +172,4 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     let drain = alone.get("/drain.json").json();
     assert!(drain["not_known"].as_str().unwrap().contains("has listened for"), "{drain}");
     assert_eq!(alone.logged(TAKEN) + alone.logged("can't take over"), 0, "{}", alone.log_text());
-}
-
-#[test]
-fn wrong_arguments_of_wait_are_unknown() {
-    for (args, words) in [
-        (["--fall", "3"], "unexpected argument '--fall'"),
-        (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
-        (["--node-uid", "u"], "--node-uid needs --node"),
-        (["--service=a/b", "--for=released"], "--for takes acknowledged or ready with --service"),
-        (["--service", "a"], "--service \"a\": takes namespace/name"),
-    ] {
-        let output = run(&[&["wait"], &args[..]].concat(), &[]);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(3), "{error}");
-        assert!(error.contains(words), "{error}");
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::scene::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scene};
 use nodegate_kube_sim::Effect;
+use nodegate_testbed::scenario::TOKEN;
 use nodegate_testbed::waiting::until_or;
 use nodegate_testbed::{NODE, Scenario, needs_root};
 use serde_json::{Value, json};
@@ -129,12 +130,12 @@ fn write_user(cluster: &Scenario, kind: &str, token: &str) -> Value {
 fn credentials_that_are_refused_are_read_again_although_the_watch_is_open() {
     for kind in ["token", "exec", "tokenFile", "client-certificate"] {
         let cluster = Scenario::with(|builder| builder);
-        let first = write_user(&cluster, kind, cluster.token());
+        let first = write_user(&cluster, kind, TOKEN);
         let agent = cluster.ready_agent(&["--stale-after=6s"]);
         let answered =
             || agent.metric(r#"nodegate_api_requests_total{verb="get",code="200"}"#).unwrap_or(0.0);
         write_user(&cluster, kind, "new-token");
-        assert!(cluster.sim.rotate_token(cluster.token(), "new-token"));
+        assert!(cluster.sim.rotate_token(TOKEN, "new-token"));
         assert_eq!(cluster.sim.refuse_certificate(&first), kind == "client-certificate");
         let before = answered();
         until_or(|| (answered() >= before + 2.0).then_some(()), || format!("{kind}: {}", agent.log_text()));

@@ -224,9 +224,7 @@ impl Kind {
             return;
         }
         match self.then {
-            Then::Holds | Then::Leaves => {
-                return;
-            }
+            Then::Holds | Then::Leaves => return,
             Then::Reads => {}
             Then::Resets => return drop(stream.set_zero_linger()),
             Then::EndsItsSide => drop(stream.shutdown().await),

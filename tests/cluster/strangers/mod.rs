@@ -105,13 +105,13 @@ struct Row {
 impl Scene {
     /// Starts a program whose balancer probes over IPv6 or IPv4. One that is not optimised gets more CPU, and knows
     /// the balancer by `--balancers`.
-    fn start(agent: &Path, port: &Port, is_optimised: bool, is_v6: bool) -> Self {
+    fn start(port: &Port, is_optimised: bool, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
         network.shell(NETWORK);
         let _stay = network.stay();
         let cluster = Scenario::start();
         let group = Group::new(MEMORY, if is_optimised { MILLICPU } else { MILLICPU_OF_DEBUG });
-        let mut command = group.command(&agent.with_file_name(port.program));
+        let mut command = group.command(&programs::agent().with_file_name(port.program));
         let directory = cluster.dir.path().to_str().unwrap();
         command.args(port.arguments.iter().map(|argument| argument.replace("DIR", directory)));
         command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
@@ -213,7 +213,7 @@ impl Row {
 }
 
 fn assert_harmless(kinds: &[&str], from: From) {
-    let scene = Scene::start(&programs::agent(), &AGENT, false, from.is_v6());
+    let scene = Scene::start(&AGENT, false, from.is_v6());
     for kind in KINDS.iter().filter(|kind| kinds.contains(&kind.name)) {
         let row = scene.play(kind, from, SHORT, None);
         eprintln!("{}", row.line());
@@ -244,7 +244,6 @@ fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
 #[ignore = "make faults"]
 fn table() {
     let set = |name| env::var(name).ok().filter(|text| !text.is_empty());
-    let agent = programs::agent();
     let duration =
         Duration::from_secs(set("STRANGERS_SECONDS").map_or(8, |seconds| seconds.parse().unwrap()));
     let (wanted, port) = (set("STRANGERS").unwrap_or_default(), set("STRANGERS_PORT").unwrap_or_default());
@@ -261,7 +260,7 @@ fn table() {
             let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
             let rows = rows.filter(|(kind, from)| format!("{}, {from},", kind.name).contains(&wanted));
             let start = || {
-                let scene = Scene::start(&agent, port, true, families[0].is_v6());
+                let scene = Scene::start(port, true, families[0].is_v6());
                 thread::sleep(KNOWN);
                 scene
             };

@@ -1,6 +1,8 @@
 //! The kinds of settings: for what a program says that a setting takes, the pattern with which the chart checks it before
 //! anything is installed, and values at its edges. A pattern may be narrower than the program, never wider.
 
+use std::collections::BTreeSet;
+
 /// What a kind of setting takes.
 pub(crate) struct Kind {
     pub(crate) pattern: String,
@@ -62,42 +64,22 @@ fn with_ranges(pattern: &str) -> String {
     text
 }
 
-/// Returns the pattern of the numbers from `low` to `high`, without leading zeros.
+/// Returns the pattern of the numbers from `low` to `high`, without leading zeros: of the parts of that range in which
+/// each digit goes from one to another. A part ends at nines behind digits of `low`, or one below zeros behind digits
+/// of `high`.
 fn range(low: u64, high: u64) -> String {
-    fn same_length(low: &[u8], high: &[u8]) -> Vec<String> {
-        let Some(((first, low), (last, high))) = low.split_first().zip(high.split_first()) else {
-            return vec![String::new()];
-        };
-        let begin = |digit: u8, rest: Vec<String>| {
-            rest.into_iter().map(move |rest| format!("{}{rest}", char::from(digit)))
-        };
-        let (zeros, nines) = (vec![b'0'; low.len()], vec![b'9'; low.len()]);
-        if first == last {
-            return begin(*first, same_length(low, high)).collect();
-        }
-        let (from, to) = (first + u8::from(low != zeros), last - u8::from(high != nines));
-        let mut all = Vec::new();
-        if from > *first {
-            all.extend(begin(*first, same_length(low, &nines)));
-        }
-        if from <= to {
-            let any = if low.is_empty() { String::new() } else { format!("[0-9]{{{}}}", low.len()) };
-            all.push(format!("[{}-{}]{any}", char::from(from), char::from(to)));
-        }
-        if to < *last {
-            all.extend(begin(*last, same_length(&zeros, high)));
-        }
-        all
-    }
-    let mut all = Vec::new();
-    let (shortest, longest) = (low.to_string().len(), high.to_string().len());
-    for length in shortest..=longest {
-        let least = if length == 1 { 0 } else { 10_u64.pow(u32::try_from(length).unwrap() - 1) };
-        let most = 10_u64.pow(u32::try_from(length).unwrap()) - 1;
-        let [from, to] = [low.max(least), high.min(most)].map(|number| number.to_string());
-        all.extend(same_length(from.as_bytes(), to.as_bytes()));
-    }
-    format!("({})", all.join("|"))
+    let powers = (1..19).map(|digits| 10_u64.pow(digits));
+    let ends = powers
+        .flat_map(|power| [low / power * power + (power - 1), ((high + 1) / power * power).wrapping_sub(1)]);
+    let ends: BTreeSet<u64> = ends.filter(|end| (low..high).contains(end)).chain([high]).collect();
+    let mut from = low;
+    let part = |to: u64| {
+        let (first, last) = (from.to_string(), to.to_string());
+        from = to + 1;
+        let digit = |(a, b)| if a == b { format!("{a}") } else { format!("[{a}-{b}]") };
+        first.chars().zip(last.chars()).map(digit).collect::<String>()
+    };
+    format!("({})", ends.into_iter().map(part).collect::<Vec<_>>().join("|"))
 }
 
 /// Returns the pattern of the durations from `low` to `high` milliseconds, with one unit each.

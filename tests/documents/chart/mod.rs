@@ -1,6 +1,5 @@
 //! charts/nodegate with the real Helm: it rejects wrong values with a message, and does what its values say.
 
-mod conventions;
 mod distributions;
 mod gitops;
 mod kinds;

@@ -63,10 +63,7 @@ pub(crate) fn written(text: &str, rule: &Value) -> Value {
 
 /// Returns the values with one of them set at a path such as `haproxy.settings`.
 pub(crate) fn set(values: &mut Value, path: &str, value: Value) {
-    let mut at = values;
-    for key in path.split('.') {
-        at = &mut at[key];
-    }
+    let at = path.split('.').fold(values, |at, key| &mut at[key]);
     *at = value;
 }
 

@@ -12,10 +12,6 @@ pub(crate) struct Setting {
     pub(crate) default: String,
 }
 
-fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
-    text.split_once(start)?.1.split_once(end).map(|(inside, _)| inside)
-}
-
 /// Returns the settings of a program.
 pub(crate) fn settings_of(program: &clap::Command) -> Vec<Setting> {
     let setting = |arg: &clap::Arg| {
@@ -32,7 +28,8 @@ pub(crate) fn settings_of(program: &clap::Command) -> Vec<Setting> {
 
 fn settings_of_document(path: &str) -> Vec<Setting> {
     let document = read(path);
-    let table = between(&document, "<!-- settings", "<!-- /settings -->").unwrap().to_owned();
+    let (_, table) = document.split_once("<!-- settings").unwrap();
+    let (table, _) = table.split_once("<!-- /settings -->").unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let cell = |text: &str| text.trim().trim_matches('`').to_owned();
     rows.map(|row| {

@@ -1,6 +1,7 @@
 //! The commands of a block, and what the page says that they print.
 
 use super::pages::Block;
+use regex::Regex;
 
 /// A command, and its output if the page shows it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,14 +31,6 @@ impl Block {
 /// Returns true if the text matches; `…` matches any text, also line breaks.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
-    let (pattern, text) = (lines(pattern), lines(text));
-    let mut parts = pattern.split('…');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
-    for part in between {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
+    let parts: Vec<String> = lines(pattern).split('…').map(regex::escape).collect();
+    Regex::new(&format!("^{}$", parts.join("(?s:.*)"))).unwrap().is_match(&lines(text))
 }

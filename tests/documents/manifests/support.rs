@@ -66,30 +66,22 @@ pub(crate) fn knows_every_field(object: &Value) {
         });
         serde_json::to_value(typed).unwrap()
     }
-    let kept = match object.at("/kind").as_str().unwrap() {
-        "ClusterRole" => through::<ClusterRole>(object),
-        "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
-        "ConfigMap" => through::<ConfigMap>(object),
-        "FlowSchema" => through::<FlowSchema>(object),
-        "DaemonSet" => through::<DaemonSet>(object),
-        "Deployment" => through::<Deployment>(object),
-        "Namespace" => through::<Namespace>(object),
-        "NetworkPolicy" => through::<NetworkPolicy>(object),
-        "Pod" => through::<Pod>(object),
-        "PodDisruptionBudget" => through::<PodDisruptionBudget>(object),
-        "Role" => through::<Role>(object),
-        "RoleBinding" => through::<RoleBinding>(object),
-        "Secret" => through::<Secret>(object),
-        "Service" => through::<Service>(object),
-        "ServiceAccount" => through::<ServiceAccount>(object),
-        "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
-        "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
-        "ValidatingWebhookConfiguration" => through::<ValidatingWebhookConfiguration>(object),
-        // Custom resources, whose types the operator defines.
-        _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
-            object.clone()
-        }
-        kind => panic!("no type for {kind}"),
+    macro_rules! kinds {
+        ($($kind:ident)*) => {
+            match object.at("/kind").as_str().unwrap() {
+                $(stringify!($kind) => through::<$kind>(object),)*
+                // Custom resources, whose types the operator defines.
+                _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
+                    object.clone()
+                }
+                kind => panic!("no type for {kind}"),
+            }
+        };
+    }
+    let kept = kinds! {
+        ClusterRole ClusterRoleBinding ConfigMap DaemonSet Deployment FlowSchema Namespace NetworkPolicy Pod
+        PodDisruptionBudget Role RoleBinding Secret Service ServiceAccount ValidatingAdmissionPolicy
+        ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration
     };
     assert_eq!(&kept, object);
 }

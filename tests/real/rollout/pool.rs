@@ -38,7 +38,7 @@ const OUTSIDE: &str = "10.10.5.2";
 /// The node port of the first Service; the others follow.
 const NODE_PORT: u16 = 31_080;
 /// How many Services an agent watches at most.
-const WATCHED: usize = 16;
+const WATCHED: u16 = 16;
 
 /// What keeps a pod of the ingress on each node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ struct Balancer {
 pub(super) struct Pool<'a> {
     pub(super) cluster: &'a RealCluster,
     agents: Mutex<[Option<Agent>; 2]>,
-    services: usize,
+    services: u16,
     workload: Workload,
     balancers: Vec<Balancer>,
     kubeconfig: PathBuf,
@@ -93,7 +93,7 @@ pub(super) struct Cost {
 impl<'a> Pool<'a> {
     /// Starts all, with so many Services of the ingress, and waits until the agents know their balancers. The
     /// agents watch 16 of the Services at most; the rest are checked at kube-proxy's port.
-    pub(super) fn start(cluster: &'a RealCluster, services: usize) -> Self {
+    pub(super) fn start(cluster: &'a RealCluster, services: u16) -> Self {
         let second = cluster.second_node();
         cluster.grant_agents();
         cluster.apply(&repository_file("manifests/services.yaml"));
@@ -195,8 +195,7 @@ impl<'a> Pool<'a> {
             };
             writeln!(text, "backend {}\n  mode tcp\n  option httpchk GET {path}", service(other)).unwrap();
             for (node, ip) in NODES {
-                writeln!(text, "  server {node} {ip}:{} check port {port}", NODE_PORT + number(other))
-                    .unwrap();
+                writeln!(text, "  server {node} {ip}:{} check port {port}", NODE_PORT + other).unwrap();
             }
         }
         let directory = self.cluster.files.path().join(format!("lb{index}"));
@@ -355,34 +354,18 @@ fn name(pod: &Value) -> String {
 }
 
 /// Returns the name of a Service by its index. The hook is about the first one.
-fn service(index: usize) -> String {
+fn service(index: u16) -> String {
     if index == 0 { "ingress".to_owned() } else { format!("ingress-{index}") }
 }
 
-fn number(index: usize) -> u16 {
-    u16::try_from(index).unwrap()
-}
-
 /// The `healthCheckNodePort` of a Service.
-fn health_port(index: usize) -> u16 {
-    NODE_PORT + 100 + number(index)
+fn health_port(index: u16) -> u16 {
+    NODE_PORT + 100 + index
 }
 
-fn service_object(index: usize) -> String {
-    format!(
-        "---
-apiVersion: v1
-kind: Service
-metadata: {{name: {}, namespace: pool}}
-spec:
-  type: LoadBalancer
-  externalTrafficPolicy: Local
-  healthCheckNodePort: {}
-  selector: {{app: ingress}}
-  ports: [{{port: 80, targetPort: 8080, nodePort: {}}}]
-",
-        service(index),
-        health_port(index),
-        NODE_PORT + number(index),
-    )
+fn service_object(index: u16) -> String {
+    include_str!("../objects/service.yaml")
+        .replace("$name", &service(index))
+        .replace("$health", &health_port(index).to_string())
+        .replace("$port", &(NODE_PORT + index).to_string())
 }

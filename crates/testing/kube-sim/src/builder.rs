@@ -10,7 +10,7 @@ use crate::sim::{Inner, Sim};
 use crate::store::Store;
 use serde_json::{Value, json};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Builder {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
             servers: 1,
             tls: false,
             nodes: Vec::new(),
@@ -105,12 +105,12 @@ impl Builder {
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, SetupError> {
-        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
+        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip().to_string())?)) } else { None };
         let api = self.api();
         let net = Net::start(api.clone(), tls, self.listen)?;
         let first = ApiServer { api, net };
-        let others = (1..self.servers).map(|number| first.beside(number)).collect::<io::Result<_>>()?;
-        Ok(self.assemble(first, others))
+        let others = (1..self.servers).map(|number| first.beside(number)).collect::<io::Result<Vec<_>>>()?;
+        Ok(self.assemble([vec![first], others].concat()))
     }
 
     /// Starts the simulator on the current tokio runtime without sockets; the runtime's time may be paused.
@@ -120,8 +120,8 @@ impl Builder {
         let net = Net::without_sockets(api.clone(), self.listen);
         let first = ApiServer { api, net };
         // Without sockets no port can be taken, so this cannot fail.
-        let others = (1..self.servers).filter_map(|number| first.beside(number).ok()).collect();
-        self.assemble(first, others)
+        let others = (1..self.servers).filter_map(|number| first.beside(number).ok()).collect::<Vec<_>>();
+        self.assemble([vec![first], others].concat())
     }
 
     fn api(&self) -> Arc<Api> {
@@ -137,16 +137,13 @@ impl Builder {
         })
     }
 
-    fn assemble(self, first: ApiServer, others: Vec<ApiServer>) -> Sim {
-        let store = first.api.store.clone();
-        let servers = [vec![first.clone()], others].concat();
+    fn assemble(self, servers: Vec<ApiServer>) -> Sim {
         let mut tasks = JoinSet::new();
         if self.lifecycle {
-            tasks.spawn(node_controller::run(store));
+            tasks.spawn(node_controller::run(servers[0].api.store.clone()));
         }
         let sim = Sim {
             inner: Arc::new(Inner {
-                first,
                 servers,
                 node_bytes: self.node_bytes,
                 lease_interval: self.kubelets.then_some(self.lease_interval),

@@ -29,7 +29,7 @@ pub struct Reading {
     pub connections_max: u64,
     /// The number of open watches.
     pub watches: u64,
-    /// The bytes written to clients, TLS and headers included.
+    /// The bytes of all answers without their headers.
     pub bytes_sent: u64,
 }
 
@@ -50,13 +50,21 @@ impl Reading {
     }
 }
 
+/// A mark of an open connection or watch.
+pub(crate) type Open = Arc<()>;
+
 /// The counters of a simulator.
 #[derive(Debug, Default)]
-pub struct Counters(Mutex<Reading>);
+pub struct Counters {
+    /// All but what is open now.
+    counted: Mutex<Reading>,
+    connections: Open,
+    watches: Open,
+}
 
 impl Counters {
     fn lock(&self) -> MutexGuard<'_, Reading> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request when the returned value is dropped: as unanswered, unless the value has got a code.
@@ -69,33 +77,32 @@ impl Counters {
     }
 
     /// Counts a watch as open until the returned value is dropped.
-    pub(crate) fn watch(self: &Arc<Self>) -> Open {
-        self.open(|reading| &mut reading.watches)
+    pub(crate) fn watch(&self) -> Open {
+        self.watches.clone()
     }
 
     /// Counts a connection as open until the returned value is dropped.
-    pub(crate) fn connection(self: &Arc<Self>) -> Open {
-        self.open(|reading| &mut reading.connections)
-    }
-
-    fn open(self: &Arc<Self>, gauge: Gauge) -> Open {
-        let mut reading = self.lock();
-        *gauge(&mut reading) += 1;
-        reading.connections_max = reading.connections_max.max(reading.connections);
-        Open { counters: self.clone(), gauge }
+    pub(crate) fn connection(&self) -> Open {
+        let mut counted = self.lock();
+        let connection = self.connections.clone();
+        counted.connections_max = counted.connections_max.max(open(&self.connections));
+        connection
     }
 
     /// Returns a snapshot of all counters.
     pub fn read(&self) -> Reading {
-        self.lock().clone()
+        let (connections, watches) = (open(&self.connections), open(&self.watches));
+        Reading { connections, watches, ..self.lock().clone() }
     }
 
     /// Resets the counters to zero. Open connections and watches stay counted.
     pub fn reset(&self) {
-        let mut reading = self.lock();
-        let Reading { connections, watches, .. } = *reading;
-        *reading = Reading { connections, connections_max: connections, watches, ..Reading::default() };
+        *self.lock() = Reading { connections_max: open(&self.connections), ..Reading::default() };
     }
+}
+
+fn open(all: &Open) -> u64 {
+    Arc::strong_count(all) as u64 - 1
 }
 
 #[derive(Debug)]
@@ -107,19 +114,5 @@ pub(crate) struct CountedRequest {
 impl Drop for CountedRequest {
     fn drop(&mut self) {
         *self.counters.lock().requests.entry(std::mem::take(&mut self.kind)).or_default() += 1;
-    }
-}
-
-type Gauge = fn(&mut Reading) -> &mut u64;
-
-#[derive(Debug)]
-pub(crate) struct Open {
-    counters: Arc<Counters>,
-    gauge: Gauge,
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        *(self.gauge)(&mut self.counters.lock()) -= 1;
     }
 }

@@ -32,7 +32,7 @@ pub use counters::{Counters, Reading, RequestKind};
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
 pub use net::Net;
 pub use net::tls::SetupError;
-pub use observed::{Observed, Observer};
+pub use observed::Observed;
 pub use server::ApiServer;
 pub use sim::Sim;
 pub use store::Backup;

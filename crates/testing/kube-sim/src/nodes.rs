@@ -2,7 +2,7 @@
 
 use crate::cluster::{kubelet, node};
 use crate::sim::Sim;
-use crate::store::object::{Key, child_mut, meta_mut};
+use crate::store::object::{Key, child_mut};
 use crate::store::resource::nodes;
 use serde_json::{Value, json};
 use std::sync::PoisonError;
@@ -34,6 +34,13 @@ impl Sim {
         self.delete("nodes", "", name)
     }
 
+    /// Renews the Lease of a node at this time, as a `metav1.MicroTime`. Does nothing without the node.
+    pub fn renew_lease(&self, name: &str, time: Value) {
+        if let Some(node) = self.store().get(nodes(), &Key::new("", name)) {
+            kubelet::renew(self.store(), &node, time);
+        }
+    }
+
     /// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node
     /// does not exist.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
@@ -49,16 +56,12 @@ impl Sim {
 
     /// Sets `spec.unschedulable`, as `kubectl cordon` does.
     pub fn cordon(&self, name: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
-        })
+        self.edit_node(name, "kubectl", |node| node["spec"]["unschedulable"] = json!(true))
     }
 
     /// Removes `spec.unschedulable`, as `kubectl uncordon` does.
     pub fn uncordon(&self, name: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            child_mut(node, "spec").remove("unschedulable");
-        })
+        self.edit_node(name, "kubectl", |node| drop(child_mut(node, "spec").remove("unschedulable")))
     }
 
     /// Sets the Ready condition: `set_ready("a", "False", "KubeletNotReady")`.
@@ -73,28 +76,36 @@ impl Sim {
         })
     }
 
+    /// Sets the ready endpoints of a Service, all in one slice: so many on this node, and one on another.
+    pub fn set_endpoints(&self, namespace: &str, service: &str, node: &str, here: u64) {
+        let endpoint = |number: u64| {
+            let node = if number < here { node } else { "elsewhere" };
+            json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
+        };
+        let labels = json!({"kubernetes.io/service-name": service});
+        let _ = self.apply(json!({
+            "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+            "metadata": {"name": format!("{service}-1"), "namespace": namespace, "labels": labels},
+            "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+        }));
+    }
+
     /// Adds a taint, or replaces the one with the same key and effect.
     pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
-            let taints = child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
-            if let Value::Array(all) = taints {
-                all.retain(|t| {
-                    !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect)))
-                });
-                all.push(json!({"key": key, "value": value, "effect": effect}));
-            }
+            let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            taints.retain(|taint| taint["key"] != key || taint["effect"] != effect);
+            taints.push(json!({"key": key, "value": value, "effect": effect}));
+            node["spec"]["taints"] = json!(taints);
         })
     }
 
     /// Sets a label, or removes it if the value is `None`.
     pub fn label(&self, name: &str, key: &str, value: Option<&str>) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            let labels = meta_mut(node).entry("labels").or_insert_with(|| json!({}));
-            let labels = crate::store::object::as_map(labels);
-            match value {
-                Some(value) => labels.insert(key.to_owned(), json!(value)),
-                None => labels.remove(key),
-            };
+        self.edit_node(name, "kubectl", |node| match value {
+            Some(value) => node["metadata"]["labels"][key] = json!(value),
+            None => drop(child_mut(&mut node["metadata"], "labels").remove(key)),
         })
     }
 }

@@ -3,6 +3,7 @@
 // tokio's watch channel wakes its receivers in an order that no seed decides. This one wakes them in the
 // order in which they began to wait, so that a simulation gives the same trace twice.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -12,15 +13,8 @@ pub struct Observed<T>(Arc<Shared<T>>);
 
 #[derive(Debug, Default)]
 struct Shared<T> {
-    value: Mutex<(T, u64)>,
+    value: Mutex<T>,
     changed: Notify,
-}
-
-/// One who observes it.
-#[derive(Debug)]
-pub struct Observer<T> {
-    observed: Observed<T>,
-    seen: u64,
 }
 
 impl<T> Clone for Observed<T> {
@@ -32,26 +26,18 @@ impl<T> Clone for Observed<T> {
 impl<T> Observed<T> {
     /// Returns an observed value.
     pub fn new(value: T) -> Self {
-        Self(Arc::new(Shared { value: Mutex::new((value, 0)), changed: Notify::new() }))
+        Self(Arc::new(Shared { value: Mutex::new(value), changed: Notify::new() }))
     }
 
     /// Reads the value through a function.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        read(&self.lock().0)
+        read(&self.lock())
     }
 
     /// Changes the value, and wakes all who wait for that.
     pub fn modify(&self, change: impl FnOnce(&mut T)) {
-        let mut value = self.lock();
-        change(&mut value.0);
-        value.1 += 1;
-        drop(value);
+        change(&mut self.lock());
         self.0.changed.notify_waiters();
-    }
-
-    /// Returns an observer that has seen the value as it is.
-    pub fn observe(&self) -> Observer<T> {
-        Observer { observed: self.clone(), seen: self.lock().1 }
     }
 
     /// Waits until the value is like this, and returns what `is_so` does.
@@ -65,21 +51,20 @@ impl<T> Observed<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, (T, u64)> {
-        self.0.value.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T> Observer<T> {
-    /// Waits for a change that this observer has not seen.
-    pub async fn changed(&mut self) {
+    /// Runs the work while the value is like this, and holds it otherwise.
+    pub async fn run_while<R>(&self, is_so: impl Fn(&T) -> bool, work: impl Future<Output = R>) -> R {
+        let mut work = pin!(work);
         loop {
-            let changed = self.observed.0.changed.notified();
-            let now = self.observed.lock().1;
-            if std::mem::replace(&mut self.seen, now) != now {
-                return;
+            self.until(|value| is_so(value).then_some(())).await;
+            tokio::select! {
+                biased;
+                () = self.until(|value| (!is_so(value)).then_some(())) => {}
+                done = &mut work => return done,
             }
-            changed.await;
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

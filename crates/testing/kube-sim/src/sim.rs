@@ -26,7 +26,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub(crate) struct Inner {
-    pub(crate) first: ApiServer,
     /// All servers, the first one first.
     pub(crate) servers: Vec<ApiServer>,
     pub(crate) node_bytes: usize,
@@ -56,7 +55,7 @@ impl Deref for Sim {
     type Target = ApiServer;
 
     fn deref(&self) -> &ApiServer {
-        &self.inner.first
+        &self.inner.servers[0]
     }
 }
 

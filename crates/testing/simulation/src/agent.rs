@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Handle;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The address of the load balancer.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -31,8 +31,8 @@ const SERVICE: &str = "default/web";
 /// A running agent. Drop stops it.
 pub(crate) struct SimulatedAgent {
     agent: Arc<AssembledAgent>,
-    background: JoinHandle<()>,
-    opening: JoinHandle<()>,
+    background: AbortHandle,
+    _tasks: JoinSet<()>,
     starved: Observed<bool>,
     /// The time at which the verdict last became Ready or stopped being Ready.
     last_pool_change: Arc<Mutex<Instant>>,
@@ -83,15 +83,19 @@ impl SimulatedAgent {
         };
         let (agent, background) = AssembledAgent::new(settings, environment, &Handle::current());
         let agent = Arc::new(agent);
-        let opens = agent.clone();
+        let (opens, lets_run) = (agent.clone(), starved.clone());
+        let mut tasks = JoinSet::new();
+        let background =
+            tasks.spawn_local(async move { lets_run.run_while(|starved| !starved, background).await });
+        tasks.spawn_local(async move {
+            opens.prepare(&NoSources).await;
+            opens.open();
+        });
         let stale_after = agent.board.policy().stale_after;
         Self {
             agent,
-            background: spawn_local(run_unless_starved(background, starved.clone())),
-            opening: spawn_local(async move {
-                opens.prepare(&NoSources).await;
-                opens.open();
-            }),
+            background,
+            _tasks: tasks,
             starved,
             last_pool_change,
             must_not_open_before: nodegate_clock::now() + stale_after,
@@ -185,25 +189,5 @@ impl SimulatedAgent {
     pub(crate) fn is_well(&self) -> Result<(), String> {
         self.agent.liveness.check(self.now())?;
         if self.background.is_finished() { Err("the background tasks have ended".to_owned()) } else { Ok(()) }
-    }
-}
-
-/// Polls the work, but not while the agent is starved.
-async fn run_unless_starved(work: impl Future<Output = ()>, starved: Observed<bool>) {
-    let mut work = std::pin::pin!(work);
-    loop {
-        starved.until(|starved| (!starved).then_some(())).await;
-        tokio::select! {
-            biased;
-            () = starved.until(|starved| starved.then_some(())) => {}
-            () = &mut work => return,
-        }
-    }
-}
-
-impl Drop for SimulatedAgent {
-    fn drop(&mut self) {
-        self.background.abort();
-        self.opening.abort();
     }
 }

@@ -95,7 +95,7 @@ impl SimulatedCluster {
         self.write_elsewhere(number);
         if self.service {
             self.endpoints = number % MOST_ENDPOINTS;
-            let _ = self.sim.apply(slice(self.endpoints));
+            self.sim.set_endpoints("default", "web", NODE, self.endpoints);
         }
     }
 
@@ -115,20 +115,14 @@ impl SimulatedCluster {
         if !self.renews() {
             return;
         }
-        let (name, namespace) = (NODE, "kube-node-lease");
-        let now = wall_time();
-        let mut lease = json!({
-            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
-        });
-        // Writes of other clients, which the API allows.
-        match fastrand::u32(..500) {
-            0 => lease["spec"]["renewTime"] = Value::Null,
-            1 => lease["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z"),
-            _ => {}
-        }
-        note!(self.trace, "kubelet: Lease renewed, {now}");
-        let _ = self.sim.apply(lease);
+        let time = match fastrand::u32(..500) {
+            // Writes of other clients, which the API allows.
+            0 => Value::Null,
+            1 => json!("2999-01-01T00:00:00.000000Z"),
+            _ => json!(wall_time()),
+        };
+        note!(self.trace, "kubelet: Lease renewed, {time}");
+        self.sim.renew_lease(NODE, time);
     }
 
     // === Faults ===
@@ -377,20 +371,6 @@ fn refusals(force: f64, scope: FaultScope) -> Fault {
     // An API server sends no 429 without `Retry-After`.
     let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
     Effect::Status { code, retry_after }.on(scope.verbs(&["get"])).times(times)
-}
-
-/// Returns the Service's `EndpointSlice` with this number of endpoints on the node.
-fn slice(here: u64) -> Value {
-    let endpoint = |number: u64| {
-        let node = if number < here { NODE } else { OTHER };
-        json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
-    };
-    json!({
-        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
-        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
-        "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
-        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-    })
 }
 
 /// Returns the wall clock's time as a kubelet writes it.

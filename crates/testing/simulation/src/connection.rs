@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tower::BoxError;
 
@@ -118,12 +118,6 @@ impl SimulatedConnection {
         self.link.read(|link| link.broken.is_none())
     }
 
-    /// Waits until the state is as wanted. The error is the end of the connection.
-    async fn until(&self, is_so: impl Fn(&Link) -> bool) -> Result<(), ConnectionEnd> {
-        let so = |link: &Link| link.broken.map(Err).or_else(|| is_so(link).then_some(Ok(())));
-        self.link.until(so).await
-    }
-
     /// Runs the server's work while its process runs and the connection is open.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T, ConnectionEnd> {
         self.while_it(Link::passes, work).await
@@ -135,15 +129,10 @@ impl SimulatedConnection {
         is_so: impl Fn(&Link) -> bool,
         work: impl Future<Output = T>,
     ) -> Result<T, ConnectionEnd> {
-        let mut link = self.link.observe();
-        let mut work = std::pin::pin!(work);
-        loop {
-            self.until(&is_so).await?;
-            tokio::select! {
-                biased;
-                () = link.changed() => {}
-                done = &mut work => return Ok(done),
-            }
+        tokio::select! {
+            biased;
+            end = self.link.until(|link| link.broken) => Err(end),
+            done = self.link.run_while(is_so, work) => Ok(done),
         }
     }
 }
@@ -181,8 +170,9 @@ pub(crate) fn response_body(
     body: ResponseBody,
 ) -> UnsyncBoxBody<Bytes, BoxError> {
     let (sender, sent) = mpsc::unbounded_channel();
-    let sends = spawn_local(send(connection.clone(), watch, body, sender)).abort_handle();
-    let coming = IncomingBody { connection, sent, sends };
+    let mut sends = JoinSet::new();
+    sends.spawn_local(send(connection.clone(), watch, body, sender));
+    let coming = IncomingBody { connection, sent, _sends: sends };
     let frames = stream::unfold(Some(coming), async |coming| {
         let mut coming = coming?;
         match coming.next().await {
@@ -220,7 +210,8 @@ async fn send(
 struct IncomingBody {
     connection: Arc<SimulatedConnection>,
     sent: mpsc::UnboundedReceiver<TimedFrame>,
-    sends: AbortHandle,
+    /// The server's side, which ends with this.
+    _sends: JoinSet<()>,
 }
 
 impl IncomingBody {
@@ -233,11 +224,5 @@ impl IncomingBody {
         };
         // Data on its way is lost with the connection.
         connection.while_it(|link| !link.is_silent(), arrives).await?.transpose()
-    }
-}
-
-impl Drop for IncomingBody {
-    fn drop(&mut self) {
-        self.sends.abort();
     }
 }

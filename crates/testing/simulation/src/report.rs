@@ -3,13 +3,12 @@
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
 use nodegate_node_watch::{Transition, Transitions};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-const KINDS: usize = SimulatedFault::ALL.len();
-
 /// The sums of many worlds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SimulationReport {
     /// The number of complete episodes.
     pub episodes: u64,
@@ -19,44 +18,27 @@ pub struct SimulationReport {
     pub stale: u64,
     /// The number of answers that reported acknowledged.
     pub acknowledged: u64,
-    /// The count of each transition, in the order of the state machine's list.
-    transitions: Vec<u64>,
-    pairs: Box<[[u64; KINDS]; KINDS]>,
+    transitions: HashMap<Transition, u64>,
+    /// The number of episodes with both faults at the same time, the lower fault first; with a fault twice, of
+    /// those with it.
+    pairs: BTreeMap<(SimulatedFault, SimulatedFault), u64>,
     slowest_recovery: Duration,
-}
-
-impl Default for SimulationReport {
-    fn default() -> Self {
-        Self {
-            episodes: 0,
-            answers: 0,
-            stale: 0,
-            acknowledged: 0,
-            transitions: vec![0; Transition::ALL.len()],
-            pairs: Box::new([[0; KINDS]; KINDS]),
-            slowest_recovery: Duration::ZERO,
-        }
-    }
-}
-
-fn index(fault: SimulatedFault) -> usize {
-    SimulatedFault::ALL.iter().position(|other| *other == fault).unwrap_or_default()
 }
 
 impl SimulationReport {
     pub(crate) fn episode(&mut self, plan: &Plan) {
         for (number, one) in plan.faults.iter().enumerate() {
-            self.pairs[index(one.fault)][index(one.fault)] += 1;
-            for other in plan.faults[number + 1..].iter().filter(|other| one.overlaps(other)) {
-                let (low, high) = (index(one.fault), index(other.fault));
-                self.pairs[low.min(high)][low.max(high)] += 1;
+            let together = plan.faults[number + 1..].iter().filter(|other| one.overlaps(other));
+            for other in [one].into_iter().chain(together) {
+                let pair = (one.fault.min(other.fault), one.fault.max(other.fault));
+                *self.pairs.entry(pair).or_default() += 1;
             }
         }
     }
 
     pub(crate) fn transitions(&mut self, transitions: &Transitions) {
-        for (sum, (_, count)) in self.transitions.iter_mut().zip(transitions.counts()) {
-            *sum += count;
+        for (transition, count) in transitions.counts() {
+            *self.transitions.entry(transition).or_default() += count;
         }
     }
 
@@ -71,9 +53,11 @@ impl SimulationReport {
         self.stale += other.stale;
         self.acknowledged += other.acknowledged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
-        self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
-        for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
-            row.iter_mut().zip(others).for_each(|(sum, more)| *sum += more);
+        for (transition, count) in &other.transitions {
+            *self.transitions.entry(*transition).or_default() += count;
+        }
+        for (pair, count) in &other.pairs {
+            *self.pairs.entry(*pair).or_default() += count;
         }
     }
 
@@ -84,13 +68,18 @@ impl SimulationReport {
 
     /// Returns the transitions of the state machine that were never taken.
     pub fn never_taken(&self) -> Vec<Transition> {
-        let each = Transition::ALL.iter().zip(&self.transitions);
-        each.filter(|(_, count)| **count == 0).map(|(transition, _)| *transition).collect()
+        let was_taken = |transition: &Transition| self.transitions.get(transition) > Some(&0);
+        Transition::ALL.iter().copied().filter(|transition| !was_taken(transition)).collect()
+    }
+
+    fn count(&self, low: SimulatedFault, high: SimulatedFault) -> u64 {
+        self.pairs.get(&(low, high)).copied().unwrap_or_default()
     }
 
     fn each_pair(&self) -> impl Iterator<Item = (SimulatedFault, SimulatedFault, u64)> {
-        let all = (0..KINDS).flat_map(|low| (low + 1..KINDS).map(move |high| (low, high)));
-        all.map(|(low, high)| (SimulatedFault::ALL[low], SimulatedFault::ALL[high], self.pairs[low][high]))
+        let all = (1..).zip(SimulatedFault::ALL);
+        let pairs = all.flat_map(|(next, low)| SimulatedFault::ALL[next..].iter().map(|high| (*low, *high)));
+        pairs.map(|(low, high)| (low, high, self.count(low, high)))
     }
 }
 
@@ -102,7 +91,7 @@ impl fmt::Display for SimulationReport {
             let fewest = with.min_by_key(|(.., count)| *count);
             let Some((one, other, count)) = fewest else { continue };
             let partner = if one == fault { other } else { one };
-            let times = self.pairs[index(fault)][index(fault)];
+            let times = self.count(fault, fault);
             writeln!(f, "{fault:<34} {times:>9} {count:>8}, {partner}")?;
         }
         let fewest = self.fewest_pair();

@@ -1,9 +1,9 @@
 //! Other processes, as the kernel reports them.
 
+use procfs::process::{Process, Task};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -74,40 +74,36 @@ impl Drop for Program {
     }
 }
 
-/// Returns the directories of the process's threads, in /proc.
-pub fn threads(pid: u32) -> Vec<PathBuf> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks.flatten().map(|task| task.path()).collect()
+/// Returns what the kernel says of a process.
+pub fn proc(pid: u32) -> Process {
+    Process::new(pid.cast_signed()).unwrap()
 }
 
-/// Returns the directories of the process's threads with this name, in /proc.
-pub fn threads_named(pid: u32, name: &str) -> BTreeSet<PathBuf> {
-    let named =
-        |thread: &PathBuf| fs::read_to_string(thread.join("comm")).is_ok_and(|found| found.trim() == name);
-    threads(pid).into_iter().filter(named).collect()
+/// Returns the live threads of a process.
+pub fn threads(pid: u32) -> Vec<Task> {
+    proc(pid).tasks().unwrap().flatten().collect()
+}
+
+/// Returns the number of the process's threads with this name.
+pub fn threads_named(pid: u32, name: &str) -> usize {
+    threads(pid).iter().filter(|thread| thread.stat().is_ok_and(|stat| stat.comm == name)).count()
 }
 
 /// Returns the number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    proc(pid).fd_count().unwrap()
 }
 
 /// Returns the CPU time of all live threads in nanoseconds. Other sources count in ticks of 10 ms.
 pub fn cpu(pid: u32) -> Duration {
-    let of_thread = |thread: PathBuf| {
-        let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or_default()
-    };
-    Duration::from_nanos(threads(pid).into_iter().map(of_thread).sum())
+    let nanos =
+        threads(pid).iter().filter_map(|thread| Some(thread.schedstat().ok()?.sum_exec_runtime)).sum();
+    Duration::from_nanos(nanos)
 }
 
 /// Returns the number of times that any thread has gone to sleep. The number of wakeups is the same.
 pub fn sleeps(pid: u32) -> u64 {
-    let of_thread = |thread: PathBuf| {
-        let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
-        field(&status, "voluntary_ctxt_switches:")
-    };
-    threads(pid).into_iter().map(of_thread).sum()
+    threads(pid).iter().filter_map(|thread| thread.status().ok()?.voluntary_ctxt_switches).sum()
 }
 
 /// The memory of a process in KiB.
@@ -121,14 +117,11 @@ pub struct MemoryUsage {
 
 /// Returns the memory of a process. The sum over its mappings is exact, unlike the counters in `status`.
 pub fn memory(pid: u32) -> MemoryUsage {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    MemoryUsage { resident: field(&text, "Rss:"), anonymous: field(&text, "Anonymous:") }
-}
-
-/// Returns the number after a name at the start of a line; 0 if there is none.
-fn field(text: &str, name: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+    let mappings = proc(pid).smaps_rollup().unwrap().memory_map_rollup;
+    let kib = |name: &str| {
+        mappings.iter().filter_map(|mapping| mapping.extension.map.get(name)).sum::<u64>() / 1024
+    };
+    MemoryUsage { resident: kib("Rss"), anonymous: kib("Anonymous") }
 }
 
 /// Raises the limit of descriptors for this process and its later child processes, as far as it is permitted.

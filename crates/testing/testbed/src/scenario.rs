@@ -17,7 +17,8 @@ use tokio::runtime::Runtime;
 
 /// The name of the node in every cluster.
 pub const NODE: &str = "n1";
-const TOKEN: &str = "agent-token";
+/// The token in the agent's kubeconfig.
+pub const TOKEN: &str = "agent-token";
 
 /// A simulated cluster and its agents. Drop removes it.
 pub struct Scenario {
@@ -127,12 +128,6 @@ impl Scenario {
     /// Returns the path of the agent's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
-    }
-
-    /// Returns the token in the agent's kubeconfig.
-    #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
-    pub fn token(&self) -> &'static str {
-        TOKEN
     }
 
     /// Kills the API server.

@@ -73,8 +73,4 @@ impl<'a> Operation<'a> {
             Selector::parse(self.resource, query.text("labelSelector"), query.text("fieldSelector"))?;
         Ok(selector.with("metadata.namespace", &target.namespace).with("metadata.name", &target.name))
     }
-
-    pub(super) fn status_only(&self) -> bool {
-        self.target.subresource == "status"
-    }
 }

@@ -58,7 +58,7 @@ fn group(name: &str) -> Value {
         json!({
             "resource": resource.plural, "responseKind": kind_of(name, resource.kind),
             "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-            "singularResource": resource.singular(), "verbs": VERBS, "shortNames": resource.short,
+            "singularResource": resource.kind.to_lowercase(), "verbs": VERBS, "shortNames": resource.short,
             "subresources": resource.sub.iter().map(sub).collect::<Vec<_>>(),
         })
     };

@@ -3,9 +3,8 @@
 use super::operation::Operation;
 use crate::api_parts::Api;
 use crate::counters::{Open, RequestKind};
-use crate::faults::etcd::{Cache, Caches};
+use crate::faults::etcd::Cache;
 use crate::faults::requests::Effect;
-use crate::observed::Observer;
 use crate::store::object::Obj;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
@@ -82,8 +81,6 @@ struct Watch {
     from: u64,
     pending: VecDeque<Pending>,
     feed: Option<mpsc::Receiver<Feed>>,
-    /// Observes each cut and repair of the link to etcd.
-    cuts: Observer<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
     broken: bool,
@@ -114,7 +111,6 @@ impl Watch {
             from,
             pending: VecDeque::new(),
             feed: None,
-            cuts: api.etcd.changes(),
             deadline,
             bookmark: query.flag("allowWatchBookmarks").then(|| next_bookmark(now, deadline)).flatten(),
             broken: false,
@@ -151,7 +147,7 @@ impl Watch {
             let feed = self.feed.as_mut()?;
             tokio::select! {
                 biased;
-                () = self.cuts.changed() => {}
+                () = self.api.etcd.until_not(self.resource, cache.as_ref()) => {}
                 fed = feed.recv(), if cache.is_none() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
@@ -174,7 +170,7 @@ impl Watch {
                 self.pending.push_back(Pending::Expired(self.from, oldest));
             }
             // The watch was too slow, or was closed by a fault.
-            Some(Feed::Close) | None => return None,
+            None => return None,
         }
         Some(())
     }

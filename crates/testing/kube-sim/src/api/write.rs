@@ -54,7 +54,7 @@ fn change(
                 "the object has been modified; please apply your changes to the latest version and try again";
             return Err(ApiStatus::conflict(subject, why));
         }
-        prepare_update(resource, old, &mut new, operation.status_only());
+        prepare_update(resource, old, &mut new, target.subresource == "status");
         if is_same(old, &new) {
             return Ok(Edit::Keep);
         }

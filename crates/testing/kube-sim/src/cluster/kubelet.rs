@@ -1,7 +1,7 @@
 //! Simulated kubelets, which renew Leases and post heartbeats.
 
 use crate::cluster::node;
-use crate::store::object::{Key, Obj, as_map, child_mut, now, now_micro, uuid};
+use crate::store::object::{Key, Obj, now, now_micro, uuid};
 use crate::store::resource::{by_plural, nodes};
 use crate::store::{Edit, Store};
 use crate::writes::record_manager;
@@ -30,7 +30,7 @@ pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: im
         if !is_there {
             return;
         }
-        renew(&store, &node);
+        renew(&store, &node, json!(now_micro()));
         if Instant::now() >= beat_at {
             beat(&store, &node.key.name);
             beat_at = Instant::now() + jittered(HEARTBEAT);
@@ -39,7 +39,8 @@ pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: im
     }
 }
 
-fn renew(store: &Store, node: &Obj) {
+/// Renews the Lease of a node at this time.
+pub(crate) fn renew(store: &Store, node: &Obj, time: Value) {
     let (leases, name) = (by_plural("leases"), &node.key.name);
     let _ = store.write(leases, &Key::new("kube-node-lease", name.as_str()), |old| {
         let mut lease = old.map_or_else(
@@ -55,7 +56,7 @@ fn renew(store: &Store, node: &Obj) {
             },
             |old| old.value.clone(),
         );
-        child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(now_micro()));
+        lease["spec"]["renewTime"] = time;
         record_manager(old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
     });
@@ -64,9 +65,8 @@ fn renew(store: &Store, node: &Obj) {
 fn beat(store: &Store, name: &str) {
     let now = now();
     node::edit(store, name, ("kubelet", "status"), |node| {
-        let conditions = child_mut(node, "status").get_mut("conditions").and_then(Value::as_array_mut);
-        for condition in conditions.into_iter().flatten() {
-            as_map(condition).insert("lastHeartbeatTime".to_owned(), json!(now));
+        for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            condition["lastHeartbeatTime"] = json!(now);
         }
     });
 }

@@ -1,6 +1,6 @@
 //! Realistic nodes: the shape of a captured node, with an adjustable size.
 
-use crate::store::object::{Key, child_mut, now, uuid};
+use crate::store::object::{Key, now, uuid};
 use crate::store::resource::nodes;
 use crate::store::status::ApiStatus;
 use crate::store::{Edit, Store};
@@ -95,22 +95,19 @@ pub(crate) fn edit(
 /// the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
-    let status_map = child_mut(node, "status");
-    let conditions = status_map.entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
+    let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let mut fresh = json!({
         "type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now,
         "reason": reason, "message": message,
     });
-    match conditions.iter_mut().find(|c| c.get("type").and_then(Value::as_str) == Some(kind)) {
+    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
         Some(old) => {
-            if old.get("status") == fresh.get("status")
-                && let (Some(map), Some(time)) = (fresh.as_object_mut(), old.get("lastTransitionTime"))
-            {
-                map.insert("lastTransitionTime".to_owned(), time.clone());
+            if old["status"] == fresh["status"] {
+                fresh["lastTransitionTime"] = old["lastTransitionTime"].clone();
             }
             *old = fresh;
         }
         None => conditions.push(fresh),
     }
+    node["status"]["conditions"] = json!(conditions);
 }

@@ -5,7 +5,7 @@
 // with its old content. Requests that need etcd hang. When the link is mended, all events that were held
 // back arrive at once.
 
-use crate::observed::{Observed, Observer};
+use crate::observed::Observed;
 use crate::store::Store;
 use crate::store::object::{Key, Obj};
 use crate::store::resource::{RESOURCES, Resource};
@@ -21,11 +21,11 @@ use std::time::Duration;
 /// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
 /// shorter one.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
+type Caches = HashMap<&'static str, Arc<Cache>>;
 
 /// The link to etcd. It can be cut for each resource, since an API server has a client of etcd for each
 /// resource.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Etcd {
     cut: Observed<Caches>,
 }
@@ -48,12 +48,6 @@ pub(crate) enum Lost {
     /// The stream of changes until the API server restarts, since the cache continues from a version that the
     /// restored etcd does not have.
     History,
-}
-
-impl Default for Etcd {
-    fn default() -> Self {
-        Etcd { cut: Observed::new(Caches::new()) }
-    }
 }
 
 impl Etcd {
@@ -91,8 +85,13 @@ impl Etcd {
         self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
 
-    pub(crate) fn changes(&self) -> Observer<Caches> {
-        self.cut.observe()
+    /// Waits until the resource has another frozen cache than this one, or none if this is one.
+    pub(crate) async fn until_not(&self, resource: &Resource, cache: Option<&Arc<Cache>>) {
+        let is_other = |cut: &Caches| match (cut.get(resource.plural), cache) {
+            (Some(now), Some(before)) => !Arc::ptr_eq(now, before),
+            (now, before) => now.is_some() != before.is_some(),
+        };
+        self.cut.until(|cut| is_other(cut).then_some(())).await;
     }
 
     /// Returns the cache that answers a read, or `None` if the link works. If the read needs etcd, it waits

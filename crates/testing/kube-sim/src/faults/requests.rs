@@ -129,11 +129,6 @@ impl Effect {
             _ => true,
         }
     }
-
-    /// Returns true if the effect applies to events of a watch, also of a watch that was open before.
-    fn strikes_event(&self) -> bool {
-        matches!(self, Effect::Malformed | Effect::CutEvent)
-    }
 }
 
 impl Fault {
@@ -190,10 +185,10 @@ impl Faults {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
-    /// Returns the effect on this event of a watch. The probability is drawn once per event, and the first
-    /// effect is enough.
+    /// Returns the effect on this event of a watch, also of one that was open before. The probability is drawn once
+    /// per event, and the first effect is enough.
     pub(crate) fn on_event(&self, request: &RequestKind) -> Option<Effect> {
-        self.draw(request, Effect::strikes_event).into_iter().next()
+        self.draw(request, |effect| matches!(effect, Effect::Malformed | Effect::CutEvent)).into_iter().next()
     }
 
     fn draw(&self, request: &RequestKind, fits: impl Fn(&Effect) -> bool) -> Vec<Effect> {

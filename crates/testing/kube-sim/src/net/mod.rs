@@ -5,7 +5,8 @@ pub(crate) mod tls;
 use crate::api::operation::Certified;
 use crate::api_parts::Api;
 use crate::counters::Open;
-use crate::faults::connection::{self, Switch, SwitchedStream};
+use crate::faults::connection::{self, Switch};
+use crate::observed::Observed;
 use crate::wire::reply::{GoAway, StreamCut};
 use http::{Request, Version};
 use hyper::body::Incoming;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tls::Tls;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// The time limit for a client's TLS handshake and for its request headers.
@@ -48,8 +49,8 @@ pub struct Net {
     address: SocketAddr,
     /// False if clients reach the API server only as a service.
     has_sockets: bool,
-    /// True if new connections are served. The kernel accepts them in any case.
-    accepting: watch::Sender<bool>,
+    /// True if new connections are not served. The kernel accepts them in any case.
+    ignoring: Observed<bool>,
     running: Mutex<Option<Running>>,
     connections: Mutex<HashMap<u64, Connection>>,
     next: AtomicU64,
@@ -57,13 +58,10 @@ pub struct Net {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(4_096)?;
-    TcpListener::from_std(socket.into())
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(4_096)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -99,7 +97,7 @@ impl Net {
             tls,
             address,
             has_sockets,
-            accepting: watch::Sender::new(true),
+            ignoring: Observed::default(),
             running: Mutex::new(None),
             connections: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
@@ -111,8 +109,7 @@ impl Net {
         if !self.has_sockets {
             return Ok(Self::without_sockets(api, self.address));
         }
-        let address = SocketAddr::new(self.address.ip(), 0);
-        Self::start(api, self.tls.clone(), address)
+        Self::start(api, self.tls.clone(), SocketAddr::new(self.address.ip(), 0))
     }
 
     fn serve(self: &Arc<Self>, listener: TcpListener) {
@@ -156,7 +153,7 @@ impl Net {
             return Ok(());
         }
         self.frozen.store(false, Ordering::SeqCst);
-        self.accepting.send_replace(true);
+        self.ignoring.modify(|ignoring| *ignoring = false);
         let mut tries = 0;
         let listener = loop {
             match listen(self.address) {
@@ -176,7 +173,7 @@ impl Net {
     /// server answers nothing.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
-        self.accepting.send_replace(false);
+        self.ignoring.modify(|ignoring| *ignoring = true);
         self.each_switch(|switch| switch.turn_off(false));
     }
 
@@ -188,7 +185,7 @@ impl Net {
             let _ = connection::filter_listener(&running.filter, false);
         }
         self.each_switch(Switch::turn_on);
-        self.accepting.send_replace(true);
+        self.ignoring.modify(|ignoring| *ignoring = false);
     }
 
     /// Drops every packet of the open connections from now on. New connections work.
@@ -206,7 +203,7 @@ impl Net {
 
     /// Stops serving new connections, which the kernel still accepts.
     pub fn ignore_new(&self) {
-        self.accepting.send_replace(false);
+        self.ignoring.modify(|ignoring| *ignoring = true);
     }
 
     fn each_switch(&self, act: impl Fn(&Switch)) {
@@ -214,16 +211,8 @@ impl Net {
     }
 
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
-        let mut accepting = self.accepting.subscribe();
         loop {
-            if accepting.wait_for(|accepting| *accepting).await.is_err() {
-                return;
-            }
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = accepting.changed() => continue,
-            };
-            match accepted {
+            match self.ignoring.run_while(|ignoring| !ignoring, listener.accept()).await {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) => {
                     // The process is most likely out of descriptors; closing connections will free some.
@@ -236,22 +225,21 @@ impl Net {
 
     fn admit(self: &Arc<Self>, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        let Ok(switch) = Switch::new(&stream) else { return };
+        let Ok(switch) = Switch::new(&stream).map(Arc::new) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
-        let io = SwitchedStream { stream, switch: switch.clone(), counters: self.api.counters.clone() };
-        let (net, guard) = (self.clone(), self.api.counters.connection());
+        let (net, switched, open) = (self.clone(), switch.clone(), self.api.counters.connection());
         let task = tokio::spawn(async move {
-            net.connection(io, guard).await;
+            switched.run(net.connection(stream, open)).await;
             lock(&net.connections).remove(&id);
         });
         connections.insert(id, Connection { switch, task: task.abort_handle() });
     }
 
-    async fn connection(&self, io: SwitchedStream, _open: Open) {
-        let Some(tls) = &self.tls else { return self.http(io, None).await };
+    async fn connection(&self, stream: TcpStream, _open: Open) {
+        let Some(tls) = &self.tls else { return self.http(stream, None).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
-        match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
+        match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 let certified = certificate.map(|certificate| Certified(certificate.to_vec().into()));

@@ -1,14 +1,12 @@
 //! The simulator's own CA, and certificates that can be replaced while clients are connected.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// An error that keeps the simulator from starting, or from making a certificate.
@@ -25,26 +23,30 @@ pub enum SetupError {
     Config(#[from] rustls::Error),
 }
 
+type Ca = CertifiedIssuer<'static, KeyPair>;
+
 struct State {
-    issuer: Issuer<'static, KeyPair>,
-    ca_pem: String,
-    ca: CertificateDer<'static>,
+    ca: Ca,
     config: Arc<ServerConfig>,
 }
 
 pub(crate) struct Tls {
     state: RwLock<State>,
-    address: IpAddr,
+    address: String,
 }
 
+/// The names of a server's certificate beside its address: loopback, and the usual service names.
+const NAMES: [&str; 6] =
+    ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+
 impl Tls {
-    /// Returns an identity with a CA and a certificate for loopback, the usual service names and `address`.
-    pub(crate) fn new(address: IpAddr) -> Result<Self, SetupError> {
-        Ok(Tls { state: RwLock::new(fresh(address)?), address })
+    /// Returns an identity with a CA and a certificate for this address.
+    pub(crate) fn new(address: String) -> Result<Self, SetupError> {
+        Ok(Tls { state: RwLock::new(fresh(&address)?), address })
     }
 
     pub(crate) fn ca_pem(&self) -> String {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).ca_pem.clone()
+        self.state.read().unwrap_or_else(PoisonError::into_inner).ca.pem()
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
@@ -58,31 +60,28 @@ impl Tls {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        Ok((params.signed_by(&key, &state.issuer)?.pem(), key.serialize_pem()))
+        Ok((params.signed_by(&key, &state.ca)?.pem(), key.serialize_pem()))
     }
 
     /// Makes a new server certificate. With `ca`, a new CA signs it, which clients do not trust until they
     /// reread it.
     pub(crate) fn rotate(&self, ca: bool) -> Result<(), SetupError> {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if ca {
-            *state = fresh(self.address)?;
-        } else {
-            state.config = leaf(&state.issuer, &state.ca, names(self.address))?;
+        if !ca {
+            return self.rename(&[&NAMES[..], &[self.address.as_str()]].concat());
         }
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = fresh(&self.address)?;
         Ok(())
     }
 
     /// Makes a new server certificate that is valid for these names only.
     pub(crate) fn rename(&self, names: &[&str]) -> Result<(), SetupError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        state.config = leaf(&state.issuer, &state.ca, names)?;
+        state.config = leaf(&state.ca, names)?;
         Ok(())
     }
 }
 
-fn fresh(address: IpAddr) -> Result<State, SetupError> {
+fn fresh(address: &str) -> Result<State, SetupError> {
     // Each CA has a name of its own, so that clients do not confuse it with an earlier one.
     let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
     let mut params = CertificateParams::new(Vec::new())?;
@@ -90,50 +89,31 @@ fn fresh(address: IpAddr) -> Result<State, SetupError> {
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.distinguished_name.push(DnType::CommonName, name);
-    let key = KeyPair::generate()?;
-    let ca = params.self_signed(&key)?;
-    let (ca_pem, ca) = (ca.pem(), ca.der().clone());
-    let issuer = Issuer::new(params, key);
-    let config = leaf(&issuer, &ca, names(address))?;
-    Ok(State { issuer, ca_pem, ca, config })
-}
-
-/// Returns the names of a server's certificate: loopback, the usual service names and its address.
-fn names(address: IpAddr) -> Vec<String> {
-    let mut names: Vec<String> =
-        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-            .map(str::to_owned)
-            .to_vec();
-    let address = (!address.is_unspecified()).then(|| address.to_string());
-    names.extend(address.filter(|address| !names.contains(address)));
-    names
+    let ca = Ca::self_signed(params, KeyPair::generate()?)?;
+    let config = leaf(&ca, &[&NAMES[..], &[address]].concat())?;
+    Ok(State { ca, config })
 }
 
 /// Returns the server's TLS configuration with a certificate of this issuer. It requests a client certificate
 /// of the same issuer, which clients need not have.
-fn leaf(
-    issuer: &Issuer<'static, KeyPair>,
-    ca: &CertificateDer<'static>,
-    names: Vec<String>,
-) -> Result<Arc<ServerConfig>, SetupError> {
+fn leaf(ca: &Ca, names: &[&str]) -> Result<Arc<ServerConfig>, SetupError> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, issuer)?;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+    let certificate = params.signed_by(&key, ca)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut clients = RootCertStore::empty();
-    clients.add(ca.clone())?;
+    clients.add(ca.der().clone())?;
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone());
     let clients = clients.allow_unauthenticated().build();
     let clients = clients.map_err(|error| rustls::Error::General(error.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(clients)
-        .with_single_cert(chain, key)?;
+        .with_single_cert(vec![certificate.der().clone()], key.into())?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

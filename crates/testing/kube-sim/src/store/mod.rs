@@ -37,10 +37,8 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 pub(crate) enum Feed {
     Change(Arc<Change>),
-    /// The history was compacted under the watch, so the watch ends with 410.
+    /// The history was compacted under the watch, so the watch ends with 410. A feed that just ends ends it, too.
     Expired(u64),
-    /// The watch ends without an error event.
-    Close,
 }
 
 pub(crate) enum Edit {
@@ -132,23 +130,6 @@ impl Store {
         (state.version, state.table(resource).select(selector))
     }
 
-    /// Returns the objects that matched at an earlier version, in key order; `None` if that is compacted.
-    pub(crate) fn list_at(&self, resource: &Resource, selector: &Selector, version: u64) -> Option<Vec<Obj>> {
-        let mut state = self.lock();
-        let table = state.table(resource);
-        if version < table.compacted {
-            return None;
-        }
-        let mut all = table.objects.clone();
-        for change in table.changes.iter().rev().take_while(|change| change.version > version) {
-            match &change.old {
-                Some(old) => all.insert(change.object.key.clone(), old.clone()),
-                None => all.remove(&change.object.key),
-            };
-        }
-        Some(all.into_values().filter(|object| selector.matches(object)).collect())
-    }
-
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
     /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(
@@ -209,7 +190,9 @@ impl Store {
         for table in state.tables.values_mut() {
             table.forget(version);
             if cut {
-                table.end_watches(&Feed::Expired(version));
+                for watcher in table.watchers.drain(..) {
+                    let _ = watcher.feed.try_send(Feed::Expired(version));
+                }
             }
         }
     }
@@ -235,7 +218,7 @@ impl Store {
     pub(crate) fn close_watches(&self, plural: Option<&str>) {
         let mut state = self.lock();
         let named = state.tables.iter_mut().filter(|(name, _)| plural.is_none_or(|plural| plural == **name));
-        named.for_each(|(_, table)| table.end_watches(&Feed::Close));
+        named.for_each(|(_, table)| table.watchers.clear());
     }
 }
 
@@ -274,11 +257,5 @@ impl Table {
     fn forget(&mut self, version: u64) {
         self.changes.clear();
         self.compacted = version;
-    }
-
-    fn end_watches(&mut self, last: &Feed) {
-        for watcher in self.watchers.drain(..) {
-            let _ = watcher.feed.try_send(last.clone());
-        }
     }
 }

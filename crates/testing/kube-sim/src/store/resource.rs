@@ -22,10 +22,6 @@ impl Resource {
         if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
     }
 
-    pub(crate) fn singular(&self) -> String {
-        self.kind.to_lowercase()
-    }
-
     /// Returns true if the status has its own subresource and other writes keep it unchanged.
     pub(crate) fn has_status(&self) -> bool {
         self.sub.contains(&"status")

@@ -90,13 +90,7 @@ pub(crate) struct QueryString(Vec<(String, String)>);
 impl QueryString {
     /// Parses the part of a URL after the question mark.
     pub(crate) fn parse(text: &str) -> Self {
-        let decode =
-            |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
-        let pair = |part: &str| {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode(key), decode(value))
-        };
-        QueryString(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
+        QueryString(form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&str> {

@@ -19,8 +19,10 @@ const MTU: usize = 2048;
 
 /// The cable. Drop removes it.
 pub struct Cable {
-    balancer: Namespace,
-    node: Namespace,
+    /// The load balancer's machine.
+    pub balancer: Namespace,
+    /// The node.
+    pub node: Namespace,
     _relay: Runtime,
 }
 
@@ -56,15 +58,5 @@ impl Cable {
             });
         }
         Self { balancer: balancer_side, node: node_side, _relay: relay }
-    }
-
-    /// Calls a function on the node.
-    pub fn on_node<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        self.node.act(act)
-    }
-
-    /// Calls a function on the load balancer's machine.
-    pub fn on_balancer<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        self.balancer.act(act)
     }
 }

@@ -32,8 +32,10 @@ pub struct NodeNetwork {
     _on_node: Stay,
     resolver_program: Option<Child>,
     node: Namespace,
-    router: Namespace,
-    resolver: Namespace,
+    /// The router.
+    pub router: Namespace,
+    /// The resolver's machine.
+    pub resolver: Namespace,
     files: TempDir,
 }
 
@@ -96,16 +98,6 @@ impl NodeNetwork {
             net.node(&format!("echo 200 > {of}/retrans_time_ms"));
         }
         net
-    }
-
-    /// Calls a function on the router. Threads and processes that it starts stay there.
-    pub fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        self.router.act(act)
-    }
-
-    /// Calls a function on the resolver's machine. Threads and processes that it starts stay there.
-    pub fn on_resolver<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        self.resolver.act(act)
     }
 
     /// Runs a shell command on the node.
