@@ -54,7 +54,7 @@ pub struct Board {
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     /// Called for each flip. The board calls this, like the next two, outside of any lock.
-    pub on_flip: OnceLock<Box<dyn Fn(&Flip) + Send + Sync>>,
+    pub on_flip: OnceLock<FlipListener>,
     /// Starts a local check that becomes [needed](Board::needed).
     pub on_need: OnceLock<Listener<CheckId>>,
     /// Called after each flip, and after each change of a Service's endpoints.
@@ -82,6 +82,8 @@ struct Rendered {
 
 /// Code that waits for an event on the board.
 pub type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
+/// The same for flips.
+pub type FlipListener = Box<dyn Fn(&Flip) + Send + Sync>;
 
 /// The state that only the writer uses.
 #[derive(Default)]

@@ -71,6 +71,7 @@ impl LoginService {
         self.0.lock().unwrap().delay_usec
     }
 
+    #[expect(clippy::unused_self, reason = "properties of an interface take it")]
     #[zbus(property(emits_changed_signal = "false"))]
     fn scheduled_shutdown(&self) -> (String, u64) {
         ("reboot".to_owned(), 1_800_000_000_000_000)

@@ -8,7 +8,6 @@ use crate::moment::Moment;
 use crate::reason::Reason;
 use crate::rules::OnUnknown;
 use crate::state::Reporter;
-use std::mem;
 use std::time::SystemTime;
 
 impl Board {
@@ -24,7 +23,7 @@ impl Board {
         if self.freshness(now).stale {
             return;
         }
-        self.change(now, wall, |state| mem::replace(&mut state.kubelet, Some(outcome)) != state.kubelet);
+        self.change(now, wall, |state| state.kubelet.replace(outcome) != state.kubelet);
     }
 
     /// Returns why the check `kubelet` failed last although the Node is Ready; `None` if it passed, or if

@@ -23,7 +23,7 @@ use nodegate_http::{Client, KnownClients, Networks};
 use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ProberKind, ServerState};
 use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -105,9 +105,7 @@ impl Probers {
 
     /// Returns the key of a probe request, which is odd.
     fn key(&self, peer: IpAddr, target: RequestTarget<'_>, state: Option<ServerState<'_>>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        (peer.to_canonical(), target, state.map(|state| (state.node, state.server))).hash(&mut hasher);
-        hasher.finish() | 1
+        self.hasher.hash_one((peer.to_canonical(), target, state.map(|state| (state.node, state.server)))) | 1
     }
 
     /// Records an answer to a prober with a new key.

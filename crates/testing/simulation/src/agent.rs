@@ -85,8 +85,8 @@ impl SimulatedAgent {
         let agent = Arc::new(agent);
         let (opens, lets_run) = (agent.clone(), starved.clone());
         let mut tasks = JoinSet::new();
-        let background =
-            tasks.spawn_local(async move { lets_run.run_while(|starved| !starved, background).await });
+        let background = tasks
+            .spawn_local(async move { lets_run.run_while(|starved| !starved, Box::pin(background)).await });
         tasks.spawn_local(async move {
             opens.prepare(&NoSources).await;
             opens.open();

@@ -230,7 +230,7 @@ impl Net {
         let mut connections = lock(&self.connections);
         let (net, switched, open) = (self.clone(), switch.clone(), self.api.counters.connection());
         let task = tokio::spawn(async move {
-            switched.run(net.connection(stream, open)).await;
+            Box::pin(switched.run(net.connection(stream, open))).await;
             lock(&net.connections).remove(&id);
         });
         connections.insert(id, Connection { switch, task: task.abort_handle() });
