@@ -33,6 +33,8 @@ impl Balancer {
     pub(crate) fn received(&mut self, kind: usize, takes_out: bool) {
         let in_a_row = &mut self.out_in_a_row[kind];
         *in_a_row = if takes_out { *in_a_row + 1 } else { 0 };
+        // It may be too short for a flip: the agent notices at its next second that the cache is stale.
+        self.out_since = self.out_since.filter(|_| takes_out);
     }
 
     /// Returns whether the agent reports the acknowledgement. The error says that this is wrong.
