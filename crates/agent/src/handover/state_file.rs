@@ -75,19 +75,22 @@ impl StateFile {
             let found = Predecessor::parse(&bytes, node, nodegate_clock::wall())?;
             Ok(Predecessor { has_just_answered, ..found })
         };
-        let bytes = self.bytes().map_err(|error| error.to_string());
-        let read = bytes.and_then(|bytes| bytes.map(parse).transpose());
+        let read = self.bytes().and_then(|bytes| bytes.map(parse).transpose());
         read.map_err(|error| format!("{}: {error}", self.path().display()))
     }
 
-    /// Returns the content of the file, if there is one. No parser takes what is cut off at the maximum size.
-    fn bytes(&self) -> io::Result<Option<Vec<u8>>> {
+    /// Returns the content of the file, if there is one.
+    fn bytes(&self) -> Result<Option<Vec<u8>>, String> {
+        let failed = |error: io::Error| error.to_string();
         let file = match File::open(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
+            opened => opened.map_err(failed)?,
         };
         let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
+        }
         Ok(Some(bytes))
     }
 
