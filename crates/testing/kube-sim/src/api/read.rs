@@ -96,8 +96,13 @@ async fn objects(
     selector: &Selector,
     source: &ReadSource,
 ) -> Result<(u64, Vec<Obj>), ApiStatus> {
-    if let ReadSource::Cache(asked) = source {
-        reach(api, *asked).await?;
+    match source {
+        ReadSource::Cache(asked) => reach(api, *asked).await?,
+        ReadSource::Exact(version) => {
+            let gone = || ApiStatus::expired(format!("The resourceVersion {version} is too old."));
+            return Ok((*version, api.store.list_at(resource, selector, *version).ok_or_else(gone)?));
+        }
+        ReadSource::Etcd | ReadSource::Rest(..) => {}
     }
     let (now, mut objects) = api.store.list(resource, selector);
     let ReadSource::Rest(at, start) = source else { return Ok((now, objects)) };

@@ -130,6 +130,23 @@ impl Store {
         (state.version, state.table(resource).select(selector))
     }
 
+    /// Returns the objects that matched at an earlier version, in key order; `None` if that is compacted.
+    pub(crate) fn list_at(&self, resource: &Resource, selector: &Selector, version: u64) -> Option<Vec<Obj>> {
+        let mut state = self.lock();
+        let table = state.table(resource);
+        if version < table.compacted {
+            return None;
+        }
+        let mut all = table.objects.clone();
+        for change in table.changes.iter().rev().take_while(|change| change.version > version) {
+            match &change.old {
+                Some(old) => all.insert(change.object.key.clone(), old.clone()),
+                None => all.remove(&change.object.key),
+            };
+        }
+        Some(all.into_values().filter(|object| selector.matches(object)).collect())
+    }
+
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
     /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(

@@ -15,6 +15,8 @@ pub(crate) enum ReadSource {
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),
+    /// The content of etcd at this version.
+    Exact(u64),
     /// The rest of a list of this version, after this key.
     Rest(u64, Key),
 }
@@ -25,8 +27,13 @@ impl ReadSource {
         if let Some(token) = query.get("continue") {
             return parse_token(token).ok_or_else(|| ApiStatus::bad_request("continue key is not valid"));
         }
-        let is_consistent = query.text("resourceVersion").is_empty();
-        Ok(if is_consistent { ReadSource::Etcd } else { ReadSource::Cache(version) })
+        Ok(if query.text("resourceVersion").is_empty() {
+            ReadSource::Etcd
+        } else if query.text("resourceVersionMatch") == "Exact" {
+            ReadSource::Exact(version)
+        } else {
+            ReadSource::Cache(version)
+        })
     }
 }
 
