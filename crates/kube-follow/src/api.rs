@@ -114,7 +114,7 @@ impl KubeApi {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", body))).await
     }
 
-    /// Sends a request, and a read again with the next client while its own is of no use, but not for ever.
+    /// Sends a request, and a read up to [`ATTEMPTS`] times, each with the next client if the last was of no use.
     async fn send(
         &self,
         method: Method,

@@ -12,6 +12,8 @@ fn one_line_names_both_states_each_time() {
     assert_eq!(line(), "up drain\n");
     server.set_node(facts(ConditionStatus::False, "Kubelet\nup ready"));
     assert_eq!(line(), "down #Kubelet up ready\n");
+    server.set_node(facts(ConditionStatus::False, &"é".repeat(500)));
+    assert_eq!(line(), format!("down #{}\n", "é".repeat(100)));
     server.set_node(ready());
     assert_eq!(line(), "up ready\n");
 }

@@ -29,7 +29,7 @@ pub struct Reading {
     pub connections_max: u64,
     /// The number of open watches.
     pub watches: u64,
-    /// The bytes of all answers without their headers.
+    /// The bytes written to clients, TLS and headers included.
     pub bytes_sent: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::wire::request::{ResourcePath, Route};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
-use http_body::{Body, Frame};
+use http_body::Body;
 use http_body_util::{BodyExt, Collected, Limited};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +48,7 @@ impl Api {
         if asked.effects.contains(&Effect::GoAway) {
             reply.extensions_mut().insert(reply::GoAway);
         }
-        let reply = faults::body::reply(reply, &asked.effects);
-        let sent = move |frame: &Frame<Bytes>| self.counters.sent(frame.data_ref().map_or(0, Bytes::len));
-        Ok(reply.map(|body| body.inspect_frame(sent).boxed_unsync()))
+        Ok(faults::body::reply(reply, &asked.effects))
     }
 
     async fn answer(

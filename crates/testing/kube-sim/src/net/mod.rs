@@ -21,9 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tls::Tls;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::io::InspectWriter;
 
 /// The time limit for a client's TLS handshake and for its request headers.
 const SLOW_CLIENT: Duration = Duration::from_secs(10);
@@ -56,6 +58,11 @@ pub struct Net {
     next: AtomicU64,
     frozen: AtomicBool,
 }
+
+/// A connection, or TLS over one.
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for T {}
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
@@ -228,7 +235,9 @@ impl Net {
         let Ok(switch) = Switch::new(&stream).map(Arc::new) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
-        let (net, switched, open) = (self.clone(), switch.clone(), self.api.counters.connection());
+        let (counters, open) = (self.api.counters.clone(), self.api.counters.connection());
+        let stream = InspectWriter::new(stream, move |written: &[u8]| counters.sent(written.len()));
+        let (net, switched) = (self.clone(), switch.clone());
         let task = tokio::spawn(async move {
             Box::pin(switched.run(net.connection(stream, open))).await;
             lock(&net.connections).remove(&id);
@@ -236,7 +245,7 @@ impl Net {
         connections.insert(id, Connection { switch, task: task.abort_handle() });
     }
 
-    async fn connection(&self, stream: TcpStream, _open: Open) {
+    async fn connection(&self, stream: impl Socket, _open: Open) {
         let Some(tls) = &self.tls else { return self.http(stream, None).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(stream)).await {
@@ -250,10 +259,7 @@ impl Net {
         }
     }
 
-    async fn http<T>(&self, io: T, certified: Option<Certified>)
-    where
-        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn http(&self, io: impl Socket, certified: Option<Certified>) {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
