@@ -115,18 +115,11 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "NODE", value_parser = node_name)]
     pub(crate) nodes: Vec<String>,
 
-    /// Rehearses a drain of the named nodes, one after the other: cordons, waits until every balancer has
-    /// acknowledged, uncordons, and waits for the return. Evicts no pod
-    #[arg(long, requires = "nodes", conflicts_with = "is_json")]
-    pub(crate) rehearse: bool,
-
     /// Format of the findings: a line for each, or data for programs
     #[arg(short = 'o', long = "output", value_name = "text|json", default_value = "text", action = ArgAction::Set)]
     #[arg(value_parser = choice(&[("text", false), ("json", true)]))]
     pub(crate) is_json: bool,
 
-    #[command(flatten)]
-    pub(crate) timeout: WaitTimeout,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

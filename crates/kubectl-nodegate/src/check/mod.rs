@@ -4,7 +4,6 @@
 mod gather;
 mod judge;
 mod print;
-mod rehearse;
 
 use crate::args::{CheckArgs, Via};
 use crate::cluster::Cluster;
@@ -15,12 +14,9 @@ use gather::{Setup, services};
 use judge::judge;
 use nodegate_agent_client::Console;
 
-/// Checks the setup, or rehearses a drain of each named node; returns the exit code.
+/// Checks the setup; returns the exit code.
 pub(crate) async fn run(cluster: &Cluster, args: &CheckArgs) -> Result<u8, Error> {
     let nodes = cluster.nodes(&args.nodes, None).await?;
-    if args.rehearse {
-        return rehearse::run(cluster, args, &nodes).await;
-    }
     let setup = Setup {
         nodes: look(cluster, &nodes).await,
         is_direct_first: cluster.args.via == Via::Auto,

@@ -2,7 +2,7 @@
 //! drain budget all nodes begin at once, and the budget decides whose turn it is; else one goes after the other.
 
 mod kubectl;
-pub(crate) mod preflight;
+mod preflight;
 
 use crate::args::{DrainArgs, NO_DRY_RUN};
 use crate::cluster::{Cluster, Credential, FleetNode};

@@ -9,7 +9,7 @@ use nodegate_readiness::Age;
 
 /// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
 /// agent is identified before anything is changed. Returns its status, and a warning.
-pub(crate) async fn check(
+pub(super) async fn check(
     cluster: &Cluster,
     goal: Goal,
     min_ready: usize,

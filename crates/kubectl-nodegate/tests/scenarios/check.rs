@@ -1,13 +1,9 @@
-//! A look at a whole setup, and a drain's rehearsal.
+//! A look at a whole setup.
 
-use crate::drain::{RESPONSIVE, UNRESPONSIVE, are_in_order, cluster, is_cordoned, steps};
 use crate::lab::{Lab, Said, add_pod_of, out, prober, ready, says, unseeing};
 use nodegate_testbed::network::ports::Loopback;
-use nodegate_testbed::process;
 use nodegate_testbed::stub::{Act, Stub, answer};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 /// Runs `check`, and asserts its exit code and the beginning of its first finding.
 #[track_caller]
@@ -135,37 +131,4 @@ fn a_service_without_a_check_of_its_own_is_named() {
     lab.crowd.now("a", says(&asked));
     let said = lab.run(&["check"]);
     assert!(!said.out.contains("shop/web"), "{said:#?}");
-}
-
-#[test]
-fn a_rehearsal_evicts_nothing_and_leaves_the_node_as_it_was() {
-    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let said = lab.run(&["check", "worker-1", "--rehearse"]);
-    said.has(0, &[]);
-    let order =
-        ["cordoned", "acknowledged  10.0.0.1 /health: ", "acknowledged after ", "uncordoned", "ready after "];
-    are_in_order(&steps(&said, "worker-1"), &order);
-    assert!(!is_cordoned(&lab, "worker-1"));
-    assert!(lab.sim.get("pods", "default", "app").is_some());
-    lab.sim.cordon("worker-2");
-    let refused =
-        "worker-1: no other node is Ready: it is the last one that gets new traffic; nothing was done to it";
-    lab.run(&["check", "worker-1", "--rehearse"]).has(1, &[refused]);
-    lab.run(&["check", "worker-2", "--rehearse"]).has(1, &["worker-2: is cordoned already"]);
-    assert!(is_cordoned(&lab, "worker-2"));
-}
-
-#[test]
-fn a_rehearsal_that_fails_or_is_interrupted_uncordons() {
-    let lab = cluster(UNRESPONSIVE, &["worker-1", "worker-2"]);
-    lab.run(&["check", "worker-1", "--rehearse", "--timeout=1s"])
-        .has(1, &["not acknowledged after 1 s: 10.0.0.101", "uncordoned"]);
-    assert!(!is_cordoned(&lab, "worker-1"));
-    let mut child = lab.command(&["check", "worker-1", "--rehearse"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains("waiting  ")) && is_cordoned(&lab, "worker-1"));
-    process::signal(child.id(), "INT");
-    assert!(lines.any(|line| line.ends_with("  uncordoned")));
-    assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(!is_cordoned(&lab, "worker-1"));
 }
