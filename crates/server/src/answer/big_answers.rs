@@ -37,13 +37,9 @@ const SENT_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
     Status,
-    /// With line breaks, for people.
-    PrettyStatus,
     Metrics,
     OpenMetrics,
     Page,
-    /// The page that does not reload itself.
-    PausedPage,
     /// `/drain.json`. It is small, so it needs neither a slot nor a thread.
     Drain,
 }
@@ -99,10 +95,10 @@ impl BigAnswers {
             return Answer::Now(head.text(StatusCode::SERVICE_UNAVAILABLE, busy));
         }
         let format = match which {
-            Representation::Status | Representation::PrettyStatus | Representation::Drain => &JSON,
+            Representation::Status | Representation::Drain => &JSON,
             Representation::Metrics => Format::Prometheus.content_type(),
             Representation::OpenMetrics => Format::OpenMetrics.content_type(),
-            Representation::Page | Representation::PausedPage => {
+            Representation::Page => {
                 head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
                 head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -163,16 +159,13 @@ impl BigAnswers {
             Representation::Metrics => Format::Prometheus.encode(&self.registry)?.into_bytes(),
             Representation::OpenMetrics => Format::OpenMetrics.encode(&self.registry)?.into_bytes(),
             Representation::Drain => DrainSummary::of(&status(), None).to_json(),
-            Representation::Status | Representation::PrettyStatus => {
-                let is_pretty = which == Representation::PrettyStatus;
-                let to_json = if is_pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
-                let mut json = to_json(&status())?;
+            Representation::Status => {
+                let mut json = serde_json::to_vec(&status())?;
                 json.push(b'\n');
                 json
             }
-            Representation::Page | Representation::PausedPage => {
-                let refreshes = which == Representation::Page;
-                page::render(&status(), since_epoch(nodegate_clock::wall()), refreshes)?.into_bytes()
+            Representation::Page => {
+                page::render(&status(), since_epoch(nodegate_clock::wall()))?.into_bytes()
             }
         })
     }

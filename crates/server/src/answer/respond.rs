@@ -120,7 +120,6 @@ impl App {
             let text = format!("{:.40}: method not allowed; use GET, HEAD or OPTIONS\n", method.as_str());
             return Answer::Now(head.text(StatusCode::METHOD_NOT_ALLOWED, text));
         }
-        let query = uri.query().unwrap_or_default();
         let node_name = self.reader.board.node_name().ok_or(NODE_NAME_MISSING);
         Answer::Now(match (route, node_name) {
             (Route::Health, Err(missing)) => head.error(StatusCode::INTERNAL_SERVER_ERROR, missing),
@@ -143,12 +142,10 @@ impl App {
                     let moved = format!("not here: --metrics-addr has moved it to {address}\n");
                     return Answer::Now(head.text(StatusCode::NOT_FOUND, moved));
                 }
-                let which = match (route, query) {
-                    (Route::Metrics, _) if is_open_metrics => Representation::OpenMetrics,
-                    (Route::Metrics, _) => Representation::Metrics,
-                    (Route::Status, "pretty") => Representation::PrettyStatus,
-                    (Route::Status, _) => Representation::Status,
-                    (_, "pause") => Representation::PausedPage,
+                let which = match route {
+                    Route::Metrics if is_open_metrics => Representation::OpenMetrics,
+                    Route::Metrics => Representation::Metrics,
+                    Route::Status => Representation::Status,
                     _ => Representation::Page,
                 };
                 if route == Route::Page {

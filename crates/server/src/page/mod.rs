@@ -31,13 +31,11 @@ struct Page<'a> {
     status: &'a Status,
     /// The time since the epoch, in milliseconds.
     wall: u64,
-    refreshes: bool,
 }
 
-/// Renders the page for a status at `wall`, the time since the epoch. With `refreshes` the page reloads
-/// itself every few seconds.
-pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> askama::Result<String> {
-    Page { status, wall: millis(wall), refreshes }.render()
+/// Renders the page for a status at `wall`, the time since the epoch.
+pub(crate) fn render(status: &Status, wall: Duration) -> askama::Result<String> {
+    Page { status, wall: millis(wall) }.render()
 }
 
 /// Makes text harmless in an element and in a quoted attribute. Marks that change the writing direction could make

@@ -209,7 +209,6 @@ fn status_json_and_the_page_show_the_same() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["flips"][0]["to"], "not-ready");
     assert_eq!(compact.body.lines().count(), 1);
-    assert!(server.get("/status.json?pretty").body.lines().count() > 10);
 
     let page = server.get("/");
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
