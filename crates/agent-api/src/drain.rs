@@ -22,7 +22,7 @@ pub struct DrainStatus {
     pub acknowledged_probers: usize,
     /// The number of all awaited probers.
     pub probers: usize,
-    /// The time that the slowest of them needs to learn that the node is out; `null` without one.
+    /// The time that the slowest regular or silent prober needs to learn that the node is out; `null` without one.
     pub needs_ms: Option<u64>,
     /// The time since the latest drain signal or pool change, or since the agent began to listen.
     pub since_ms: u64,
@@ -46,6 +46,13 @@ pub struct DrainStatus {
     pub overflows: u64,
     /// The connections to `--traffic-port`; `null` without it.
     pub traffic: Option<Traffic>,
+}
+
+impl DrainStatus {
+    /// Returns true if every regular prober has acknowledged this verdict, the present one; `None` if that is not known.
+    pub fn acknowledged_now(&self, verdict: Option<Verdict>) -> Option<bool> {
+        if verdict == Some(Verdict::Ready) { self.acknowledged_ready } else { self.acknowledged }
+    }
 }
 
 /// A watched Service with known facts, in `/status.json`.
@@ -83,7 +90,7 @@ impl ServiceStatus {
     /// Returns true if every regular prober of its path has acknowledged whether it is out or back; `None` if
     /// that is not known.
     pub fn acknowledged(&self) -> Option<bool> {
-        if self.local_endpoints == 0 { self.drain.acknowledged } else { self.drain.acknowledged_ready }
+        self.drain.acknowledged_now(Some(self.verdict()))
     }
 }
 

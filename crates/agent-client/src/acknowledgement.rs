@@ -4,7 +4,7 @@ use crate::sentence;
 use nodegate_agent_api::{
     DrainStatus, Goal, ProberRecord, ServiceStatus, Standing, Status, Traffic, WaitState,
 };
-use nodegate_readiness::probers::{AckProgress, LISTENS_FOR, PoolChange, Sessions, Unknown};
+use nodegate_readiness::probers::{AckProgress, MIN_LISTENING, PoolChange, Sessions, Unknown};
 use nodegate_readiness::{Age, Reason, Verdict};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub fn not_known(
         (Unknown::Misconfigured, _) => "the agent has no verdict: it does not know its node".to_owned(),
         (Unknown::Stale, _) => "the cache is stale: the verdict may be a guess".to_owned(),
         (Unknown::Listening { listened, overflown: false }, _) => {
-            let (listened, of) = (Age::from(*listened), Age::from(LISTENS_FOR));
+            let (listened, of) = (Age::from(*listened), Age::from(MIN_LISTENING));
             format!("the agent has listened for {listened} of {of}: it does not know its probers yet")
         }
         (Unknown::Listening { listened, overflown: true }, _) => {
@@ -71,14 +71,14 @@ pub fn not_known(
 
 /// Returns what a prober lacks to have acknowledged.
 pub fn lacks(progress: &AckProgress, prober: &ProberRecord) -> String {
-    let AckProgress { had, of, took, needs } = *progress;
+    let AckProgress { had, required, took, needs } = *progress;
     let lately = match (prober.standing, prober.interval_ms) {
         (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms)),
         (_, Some(interval)) => format!(", probes every {}", Age(interval)),
         _ => String::new(),
     };
-    if had < of {
-        return format!("got it {had} of {of} times{lately}");
+    if had < required {
+        return format!("got it {had} of {required} times{lately}");
     }
     format!(
         "got it {had} times within {}, which takes it {} by itself{lately}",

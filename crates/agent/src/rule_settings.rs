@@ -26,13 +26,8 @@ pub(crate) struct PolicyArgs {
 
     /// Answer while the cache is stale: ready fails open; keep-drain fails open but holds the last known
     /// drain signal; not-ready fails closed
-    #[arg(
-        long,
-        env = "NODEGATE_ON_STALE",
-        value_name = "ready|keep-drain|not-ready",
-        default_value = "ready"
-    )]
-    #[arg(value_parser = choice(ON_STALE))]
+    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready")]
+    #[arg(default_value = "ready", value_parser = choice(ON_STALE))]
     on_stale: OnStale,
 
     /// Verdict when the control plane has lost the kubelet (Ready=Unknown): local keeps the node in the pool

@@ -2,10 +2,13 @@
 
 use crate::case::Limits;
 use clap::Parser;
-use nodegate_program::{HTTP_PORT, LogSettings, address, is_object_name, number};
+use nodegate_program::{HTTP_PORT, LogSettings, address, number, object_name};
 use nodegate_readiness::DrainSignals;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// What the names take.
+const NAME: &str = "takes the name of an object: a-z, 0-9, - and .";
 
 /// Holds evictions of pods from a draining node until every load balancer has acknowledged the drain
 ///
@@ -40,23 +43,18 @@ pub struct Args {
     pub(crate) listen: SocketAddr,
 
     /// Address and port for /metrics, /livez and /readyz, over HTTP
-    #[arg(
-        long,
-        env = "NODEGATE_GATE_HEALTH_LISTEN",
-        value_name = "ADDRESS:PORT",
-        default_value = "[::]:25006",
-        value_parser = address
-    )]
+    #[arg(long, env = "NODEGATE_GATE_HEALTH_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(default_value = "[::]:25006", value_parser = address)]
     pub(crate) health_listen: SocketAddr,
 
     /// Name of the gate's Service, Secret and webhook configuration. The Secret must exist; the gate fills it, and writes
     /// its CA into the webhook configuration
     #[arg(long, env = "NODEGATE_GATE_NAME", value_name = "NAME", default_value = "nodegate-eviction-gate")]
-    #[arg(value_parser = name)]
+    #[arg(value_parser = object_name(NAME))]
     pub(crate) name: String,
 
     /// Namespace of the gate's pods, Service and Secret
-    #[arg(long, env = "NODEGATE_GATE_NAMESPACE", value_name = "NAME", default_value = "nodegate", value_parser = name)]
+    #[arg(long, env = "NODEGATE_GATE_NAMESPACE", value_name = "NAME", default_value = "nodegate", value_parser = object_name(NAME))]
     pub(crate) namespace: String,
 
     /// Certificate chain in PEM form that another program renews, such as cert-manager; with --tls-key-file. The gate
@@ -75,8 +73,4 @@ pub struct Args {
 
     #[command(flatten, next_help_heading = "Log")]
     pub(crate) log: LogSettings,
-}
-
-fn name(text: &str) -> Result<String, &'static str> {
-    is_object_name(text).then(|| text.to_owned()).ok_or("takes the name of an object: a-z, 0-9, - and .")
 }

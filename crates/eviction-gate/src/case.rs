@@ -29,13 +29,8 @@ pub(crate) type AgentReply = Result<DrainSummary, (Why, String)>;
 pub(crate) struct Limits {
     /// Event for which evictions wait, unless an annotation says otherwise: acknowledged, when every load
     /// balancer has acknowledged the drain; released, when besides no session is left
-    #[arg(
-        long,
-        env = "NODEGATE_GATE_EVICT_WHEN",
-        value_name = "acknowledged|released",
-        default_value = "acknowledged"
-    )]
-    #[arg(value_parser = choice(&EVICT_WHEN_WORDS[..2]))]
+    #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "acknowledged|released")]
+    #[arg(default_value = "acknowledged", value_parser = choice(&EVICT_WHEN_WORDS[..2]))]
     pub(crate) evict_when: EvictWhen,
 
     /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
@@ -65,7 +60,8 @@ pub(crate) enum Answer {
     AllowedUnacknowledged,
     /// The client gets 429, or 403 for [`SELF_CHECK`].
     Denied {
-        /// Whether the client is asked to retry after a second.
+        /// Whether the client is asked to retry after a second (`retryAfterSeconds`): in the first ten seconds of a
+        /// hold, and beyond a limit of the gate.
         retry_soon: bool,
     },
 }

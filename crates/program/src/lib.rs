@@ -30,7 +30,7 @@ pub use run::{Program, Tasks, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]
 pub use signals::Signals;
-pub use value::{List, address, choice, duration, is_object_name, node_name, number, shown};
+pub use value::{List, address, choice, duration, is_object_name, node_name, number, object_name, shown};
 
 /// The agent's port for HTTP, which the other programs query.
 pub const HTTP_PORT: u16 = 25001;

@@ -66,10 +66,16 @@ pub fn is_object_name(name: &str) -> bool {
         && name.ends_with(is_alphanumeric)
 }
 
+/// Parses the name of an object; the error says what it takes.
+pub fn object_name(
+    takes: &'static str,
+) -> impl Fn(&str) -> Result<String, &'static str> + Clone + Send + Sync + 'static {
+    move |text| is_object_name(text).then(|| text.to_owned()).ok_or(takes)
+}
+
 /// Parses the name of a Node.
 pub fn node_name(text: &str) -> Result<String, &'static str> {
-    let takes = "takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253";
-    is_object_name(text).then(|| text.to_owned()).ok_or(takes)
+    object_name("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")(text)
 }
 
 /// A comma-separated list as the value of a flag.

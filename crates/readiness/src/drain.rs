@@ -5,7 +5,6 @@ use crate::conditions::ConditionRule;
 use crate::facts::{NodeFacts, Taint};
 use crate::reason::{MAX_REASON, Reason};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 /// The label that asks for a Node to be left out of load balancers, with any value.
@@ -170,7 +169,8 @@ fn is_annotation(value: &str) -> bool {
 }
 
 /// The drain signals. If a Node carries several, the first one gives the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{text}")]
 pub struct DrainSignals {
     /// The list as it was set.
     text: String,
@@ -258,12 +258,6 @@ impl FromStr for DrainSignals {
             }
         }
         Ok(Self { text: list.to_owned(), signals })
-    }
-}
-
-impl fmt::Display for DrainSignals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

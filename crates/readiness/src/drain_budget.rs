@@ -10,12 +10,12 @@ use crate::bad_value::BadValue;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 /// The largest share of the nodes that a cordon may take out at a time, in percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display("{_0}%")]
 pub struct MaxDrained(u8);
 
 impl MaxDrained {
@@ -41,12 +41,6 @@ impl FromStr for MaxDrained {
         let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
         let in_range = percent.filter(|percent| (1..=100).contains(percent));
         in_range.map(Self).ok_or(BadValue("a share of the nodes from 1% to 100%, which is no limit"))
-    }
-}
-
-impl fmt::Display for MaxDrained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0)
     }
 }
 

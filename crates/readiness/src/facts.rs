@@ -4,7 +4,6 @@ use crate::bad_value::of_word;
 use crate::drain_budget::Kept;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 
 /// The Node object as far as the agent knows it.
@@ -106,7 +105,7 @@ pub struct Condition {
 }
 
 /// The status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 pub enum ConditionStatus {
     /// The API's word `True`.
     True,
@@ -120,11 +119,5 @@ impl ConditionStatus {
     /// Parses the API's word; anything that the API does not define counts as `Unknown`.
     pub fn from_api(word: &str) -> Self {
         of_word(word).unwrap_or(Self::Unknown)
-    }
-}
-
-impl fmt::Display for ConditionStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
     }
 }

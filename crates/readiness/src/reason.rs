@@ -1,7 +1,7 @@
 //! The reason why a check does not pass.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 /// The maximum length of a reason, in bytes. Each rendered answer and each remembered flip holds reasons.
 /// Their text comes from outside: from the API, a program, a container runtime.
@@ -21,7 +21,8 @@ const CUT: char = '…';
 /// assert_eq!(reason.code(), "NetworkReady");
 /// assert_eq!(reason.label(), "NetworkReady: NetworkPluginNotReady");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{text}")]
 #[must_use]
 pub struct Reason {
     text: String,
@@ -111,12 +112,6 @@ impl Reason {
         self.text = clean(format!("{}{joined}{part}", self.text));
         debug_assert!(self.text.len() <= MAX_REASON + CUT.len_utf8());
         debug_assert!(self.text.is_char_boundary(self.names_end));
-    }
-}
-
-impl Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
     }
 }
 

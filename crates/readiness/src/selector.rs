@@ -2,14 +2,14 @@
 
 use crate::bad_value::{BadValue, is_qualified_name, is_value};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 const MAX_TEXT: usize = 1024;
 const TAKES: BadValue = BadValue("a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)");
 
 /// A label selector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{text}")]
 pub struct LabelSelector {
     /// The selector as it was set.
     text: String,
@@ -75,12 +75,6 @@ impl Demand {
             values.map(|all| all.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>());
         let is_valid = is_qualified_name(&key) && values.iter().flatten().all(|value| is_value(value));
         is_valid.then_some(Self { key, values, wanted })
-    }
-}
-
-impl fmt::Display for LabelSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::bad_value::BadValue;
 use crate::moment::Moment;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
 const RULES_OF_KUBE_PROXY: Duration = Duration::from_secs(2);
 
 /// A Service's namespace and name, which parsing creates alone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+#[display("{namespace}/{name}")]
 #[non_exhaustive]
 pub struct ServiceName {
     /// The namespace of the Service.
@@ -46,12 +46,6 @@ impl FromStr for ServiceName {
             }
             _ => Err(BadValue("namespace/name, e.g. ingress/router")),
         }
-    }
-}
-
-impl fmt::Display for ServiceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -166,7 +166,7 @@ impl Reading {
                     state => state,
                 }
             }
-            // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
+            // Never `OutForLong`: a rollout takes a Service out, no fault, and slow balancers are waited for.
             Some(index) => self.judged(index).map_or(WaitState::NotKnown, |(_, judgement)| {
                 WaitState::of(goal, judgement, Sessions::NotCounted, None)
             }),
@@ -193,6 +193,7 @@ impl Reading {
         let probers = self.status.probers.iter().zip(&self.kinds).enumerate();
         let shown =
             probers.filter(|(_, (prober, kind))| is_about(kind) && prober.standing != Standing::Occasional);
+        // A Service going out changes the answer to each of its probers.
         let records = shown.map(|(position, (prober, _))| ProberRecord {
             drainable: prober.drainable || service.is_some(),
             acknowledged: judgement.of_prober(position),

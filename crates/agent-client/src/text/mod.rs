@@ -111,16 +111,6 @@ impl Row {
 }
 
 impl StatusText<'_> {
-    /// Returns true if all probers know the verdict.
-    fn is_acknowledged(&self) -> Option<bool> {
-        let drain = &self.status.drain;
-        if self.status.verdict == Some(Verdict::Ready) {
-            drain.acknowledged_ready
-        } else {
-            drain.acknowledged
-        }
-    }
-
     /// Returns the probers that are regular or were so lately; those that are waited for come first.
     fn probers(&self) -> Vec<&ProberRecord> {
         let probers = self.status.probers.iter();

@@ -1,6 +1,6 @@
 //! The flags of every command for the cluster and its agents: kubectl's own flags, and those for agents.
 
-use nodegate_program::{HTTP_PORT, choice, duration, is_object_name, number};
+use nodegate_program::{HTTP_PORT, choice, duration, number, object_name};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +37,8 @@ pub(crate) struct ClusterArgs {
     pub(crate) request_timeout: Option<Duration>,
 
     /// Namespace of the agents' pods, for the proxy
-    #[arg(short, long, value_name = "NAME", default_value = "nodegate", value_parser = namespace)]
+    #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
+    #[arg(value_parser = object_name("takes the name of a namespace: lower-case letters, digits and '-'"))]
     pub(crate) namespace: String,
 
     /// Port at which agents answer /status.json; another one if they have --metrics-addr
@@ -53,11 +54,6 @@ pub(crate) struct ClusterArgs {
     /// Timeout of one query of an agent
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(AGENT_TIMEOUT))]
     pub(crate) agent_timeout: Duration,
-}
-
-fn namespace(text: &str) -> Result<String, &'static str> {
-    let takes = "takes the name of a namespace: lower-case letters, digits and '-'";
-    if is_object_name(text) { Ok(text.to_owned()) } else { Err(takes) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

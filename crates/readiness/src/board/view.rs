@@ -5,11 +5,12 @@ use crate::check::CheckId;
 use crate::flips::Flip;
 use crate::moment::{Moment, millis};
 use crate::reason::Reason;
-use std::ops::Deref;
 use std::time::SystemTime;
 
 /// The board while nothing changes it: state, proof and flips belong together.
+#[derive(derive_more::Deref)]
 pub struct BoardView<'a> {
+    #[deref(forward)]
     board: &'a Board,
     /// The moment of the view.
     pub now: Moment,
@@ -80,13 +81,5 @@ impl BoardView<'_> {
     /// Returns the reason with which this check last failed, even if it passes now.
     pub fn last_reason(&self, id: CheckId) -> Option<&Reason> {
         self.writer.last_reasons.get(&id)
-    }
-}
-
-impl Deref for BoardView<'_> {
-    type Target = Board;
-
-    fn deref(&self) -> &Board {
-        self.board
     }
 }

@@ -2,7 +2,7 @@
 //! acknowledgement shows its value.
 
 use super::asked::{ProbeHistory, Standing, takes_out};
-use super::{FALL, LISTENS_FOR, MAX_INTERVAL, MAX_LISTENING, RISE};
+use super::{FALL, MAX_INTERVAL, MAX_LISTENING, MIN_LISTENING, RISE};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ pub enum ProberKind {
     },
     /// The ready endpoints of the Service with this index.
     Service {
-        /// The index in the catalog.
+        /// Its index in the catalog of the agent's checks and Services.
         index: usize,
         /// True with `?drain=`: a drain of the node changes the answer, too.
         sees_drains: bool,
@@ -155,7 +155,7 @@ pub struct AckProgress {
     /// The number of answers in a row that agree with the verdict.
     pub had: u32,
     /// The required number: the answers on which it acts, and one more probe.
-    pub of: u32,
+    pub required: u32,
     /// The time that they have taken.
     pub took: Duration,
     /// The time that they take by the prober's interval.
@@ -165,7 +165,7 @@ pub struct AckProgress {
 impl AckProgress {
     /// Returns true if the prober must have acted on the verdict.
     pub fn is_done(&self) -> bool {
-        self.had >= self.of && self.took >= self.needs
+        self.had >= self.required && self.took >= self.needs
     }
 }
 
@@ -185,14 +185,15 @@ pub enum Unknown {
     },
     /// The probers with these indices may be balancers or strangers.
     Undecided(Vec<usize>),
-    /// There are fewer regular probers than required.
+    /// There are fewer regular probers, silent ones included, than required.
     TooFew {
-        /// The number of regular probers.
+        /// Their number.
         probers: usize,
-        /// The required number of regular probers.
+        /// The required number.
         wanted: usize,
     },
-    /// There is no regular prober that has to acknowledge, and none is required.
+    /// There is no regular prober that has to acknowledge, and none is required: `WaitState::NoProbers`, for which
+    /// `nodegate wait` exits with 3.
     NoProbers,
 }
 
@@ -225,7 +226,7 @@ pub struct Judgement {
     pub acknowledgement: Result<bool, Unknown>,
     /// The probers that have to acknowledge it, by their indices.
     pub awaited: Vec<(usize, AckProgress)>,
-    /// The interval of the slowest regular prober, which the rules use; `None` without one.
+    /// The interval of the slowest regular or silent prober, which the rules use; `None` without one.
     pub slowest: Option<Duration>,
 }
 
@@ -258,12 +259,12 @@ pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judg
     let change = PoolChange::of(subject.verdict);
     let probers = subject.probers.iter().enumerate();
     let about: Vec<_> = probers.filter(|(_, (kind, _))| kind.is_about(subject.of)).collect();
-    let regular: Vec<_> =
+    let waited_for: Vec<_> =
         about.iter().filter(|(_, (_, history))| history.standing(now).is_waited_for()).collect();
-    let must_learn = regular.iter().filter(|(_, (kind, _))| kind.must_learn(subject.of, change));
+    let must_learn = waited_for.iter().filter(|(_, (kind, _))| kind.must_learn(subject.of, change));
     let awaited: Vec<_> =
         must_learn.map(|(index, (_, history))| (*index, history.progress(change, settings, now))).collect();
-    let slowest = regular.iter().filter_map(|(_, (_, history))| history.interval_to(change, now)).max();
+    let slowest = waited_for.iter().filter_map(|(_, (_, history))| history.interval_to(change, now)).max();
     let undecided =
         about.iter().filter(|(_, (_, history))| history.is_undecided(subject.listening_since, now));
     let undecided: Vec<_> = undecided.map(|(index, _)| *index).collect();
@@ -274,15 +275,15 @@ pub fn judge(subject: &Subject<'_>, settings: &AckSettings, now: Moment) -> Judg
         Some(Unknown::Misconfigured)
     } else if subject.is_stale {
         Some(Unknown::Stale)
-    } else if listened < LISTENS_FOR {
+    } else if listened < MIN_LISTENING {
         Some(Unknown::Listening { listened, overflown: subject.is_overflown })
     } else if !undecided.is_empty() {
         Some(Unknown::Undecided(undecided))
-    } else if regular.len() < wanted {
-        Some(Unknown::TooFew { probers: regular.len(), wanted })
+    } else if waited_for.len() < wanted {
+        Some(Unknown::TooFew { probers: waited_for.len(), wanted })
     } else {
-        // On the way back only Services may be missing, which have no endpoint here.
-        let is_any = if change == PoolChange::Back { !regular.is_empty() } else { !awaited.is_empty() };
+        // On the way back, `awaited` may lack all of them: those of Services that have no endpoint here.
+        let is_any = if change == PoolChange::Back { !waited_for.is_empty() } else { !awaited.is_empty() };
         (!is_any).then_some(Unknown::NoProbers)
     };
     let acknowledgement = match unknown {
@@ -303,8 +304,8 @@ impl ProbeHistory {
             .interval()
             .map(|interval| (now.since(self.row_changed), settings.time(change, interval)));
         let (took, needs) = of_each.filter(|(took, needs)| took < needs).unwrap_or(row);
-        let of = settings.times(change).saturating_add(1);
-        AckProgress { had: if agrees { self.in_a_row } else { 0 }, of, took, needs }
+        let required = settings.times(change).saturating_add(1);
+        AckProgress { had: if agrees { self.in_a_row } else { 0 }, required, took, needs }
     }
 
     /// Returns the duration that the row must have.
@@ -335,7 +336,7 @@ impl ProbeHistory {
     fn is_undecided(&self, listening_since: Moment, now: Moment) -> bool {
         self.standing(now) == Standing::Occasional
             && now.since(listening_since) < MAX_LISTENING
-            && self.first.since(listening_since) <= LISTENS_FOR
+            && self.first.since(listening_since) <= MIN_LISTENING
             && now.since(self.last) <= MAX_INTERVAL
     }
 }

@@ -29,7 +29,7 @@ pub const REGULAR_AFTER: u32 = 3;
 pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time that an agent must listen before it can know its probers.
-pub const LISTENS_FOR: Duration = MAX_INTERVAL;
+pub const MIN_LISTENING: Duration = MAX_INTERVAL;
 /// The longest time that it listens, if some of them have not shown yet whether they are regular.
 pub const MAX_LISTENING: Duration = Duration::from_mins(3);
 

@@ -18,7 +18,7 @@ pub struct ProberRecord {
     pub request: String,
     /// The report of a HAProxy with `http-check send-state` on itself.
     pub haproxy: Option<HaproxyReport>,
-    /// Whether it is regular, silent or not yet known.
+    /// Whether it is regular, silent, gone or not yet known.
     pub standing: Standing,
     /// True if a drain changes its answer. Otherwise the agent does not wait for it: `GET /`,
     /// `?check=kubelet`, `/services/…` without `drain=`.

@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// The number of series of probers if no balancers are named.
 const STRANGERS: usize = 32;
 
+#[derive(derive_more::Debug)]
+#[debug("StateCollector")]
 pub(crate) struct StateCollector(pub(crate) Arc<Reader>);
 
 type Encoded = Result<(), fmt::Error>;
@@ -127,12 +129,6 @@ fn labels(prober: &ProberRecord) -> [(&'static str, String); 2] {
 
 fn each_verdict(verdict: Option<Verdict>) -> [([(&'static str, &'static str); 1], u64); 3] {
     Verdict::ALL.map(|state| ([("state", state.as_str())], u64::from(verdict == Some(state))))
-}
-
-impl fmt::Debug for StateCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StateCollector").finish_non_exhaustive()
-    }
 }
 
 /// Encodes a counter that is computed at the scrape.

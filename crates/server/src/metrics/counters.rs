@@ -81,7 +81,8 @@ impl Metrics {
         if is_shown {
             reasons.insert(reason.clone());
         }
-        self.flips.get_or_create_owned(&flip_labels(from, to, reason))
+        let labels = [("from", from.to_string()), ("to", to.to_string()), ("reason", reason)];
+        self.flips.get_or_create_owned(&labels)
     }
 
     /// Counts an answer on a route.
@@ -112,10 +113,6 @@ impl Metrics {
     }
 }
 
-fn flip_labels(from: Verdict, to: Verdict, reason: String) -> [(&'static str, String); 3] {
-    [("from", from.to_string()), ("to", to.to_string()), ("reason", reason)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +123,7 @@ mod tests {
     }
 
     fn count(metrics: &Metrics, reason: &str) -> u64 {
-        metrics.flips.get_or_create(&flip_labels(Verdict::Ready, Verdict::NotReady, reason.to_owned())).get()
+        metrics.count_flip(Verdict::Ready, Verdict::NotReady, reason.to_owned()).get()
     }
 
     #[test]

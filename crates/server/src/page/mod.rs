@@ -107,11 +107,7 @@ impl Page<'_> {
     fn steps(&self, verdict: Verdict) -> [(Look, String); 3] {
         let drain = &self.status.drain;
         let is_ready = verdict == Verdict::Ready;
-        let (word, pool, acknowledged) = if is_ready {
-            ("In", "the pool", drain.acknowledged_ready)
-        } else {
-            ("Out", "of the pool", drain.acknowledged)
-        };
+        let (word, pool) = if is_ready { ("In", "the pool") } else { ("Out", "of the pool") };
         // Keeps the number and its unit on one line.
         let since = Age(drain.since_ms).to_string().replace(' ', "\u{a0}");
         let probers = match drain.probers {
@@ -127,7 +123,7 @@ impl Page<'_> {
         };
         [
             (Look::of_step(word, (!self.is_guess()).then_some(true)), format!("{pool} for {since}")),
-            (Look::of_step("Acknowledged", acknowledged), probers),
+            (Look::of_step("Acknowledged", drain.acknowledged_now(Some(verdict))), probers),
             (released, sessions),
         ]
     }

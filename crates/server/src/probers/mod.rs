@@ -96,7 +96,10 @@ impl Probers {
             table.note(key, &answer)
         };
         match noted {
-            None => self.enter(key, client, target.parse(&self.board), state, &answer),
+            None => {
+                let name = ProberId::new(client.address, name, target.parse(&self.board), state);
+                self.table().enter(key, name, client.on_this_node, &answer);
+            }
             Some(true) => warn_if_blind(client, &target.parse(&self.board)),
             Some(false) => {}
         }
@@ -106,21 +109,6 @@ impl Probers {
     /// Returns the key of a probe request, which is odd.
     fn key(&self, peer: IpAddr, target: RequestTarget<'_>, state: Option<ServerState<'_>>) -> u64 {
         self.hasher.hash_one((peer.to_canonical(), target, state.map(|state| (state.node, state.server)))) | 1
-    }
-
-    /// Records an answer to a prober with a new key.
-    #[cold]
-    fn enter(
-        &self,
-        key: u64,
-        client: Client,
-        request: ParsedRequest,
-        state: Option<ServerState<'_>>,
-        answer: &RecordedAnswer,
-    ) {
-        let balancer = self.settings.balancers.name_of(client.address);
-        let name = ProberId::new(client.address, balancer, request, state);
-        self.table().enter(key, name, client.on_this_node, answer);
     }
 
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
