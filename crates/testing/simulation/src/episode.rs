@@ -165,9 +165,10 @@ impl RunningWorld {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
         // A server that was held up sends all at once, one stream after the other: a renewal may come before an event of the
-        // Node that is cut.
+        // Node that is cut or malformed.
         let held_up = |planned: &&Planned| planned.fault == SimulatedFault::Frozen || planned.cuts_off();
-        let overtakes = has(SimulatedFault::CutEvents) && faults.iter().any(held_up);
+        let overtakes =
+            (has(SimulatedFault::CutEvents) || has(SimulatedFault::Malformed)) && faults.iter().any(held_up);
         FaultBounds {
             unseen,
             dates_are_exact: !overtakes && !faults.iter().any(|planned| planned.hides_events()),
