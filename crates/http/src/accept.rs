@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, getsockname};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -15,7 +15,7 @@ const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 /// tokio's own listener registers each socket that it accepts with the reactor. This costs two system calls,
 /// and most connections never wait. So the listening socket is registered as if it were a stream: to the
 /// reactor both are descriptors that become readable.
-pub(crate) struct Acceptor(tokio::net::TcpStream);
+pub(crate) struct Acceptor(pub(crate) tokio::net::TcpStream);
 
 impl Acceptor {
     pub(crate) fn new(listener: TcpListener) -> io::Result<Self> {
@@ -55,10 +55,6 @@ impl Acceptor {
         let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         // The error is the point.
         let _ = self.0.try_io(Interest::READABLE, nothing);
-    }
-
-    pub(crate) fn socket(&self) -> impl AsFd {
-        self.0.as_fd()
     }
 }
 

@@ -104,15 +104,10 @@ impl Activity {
         self.bound_to_client.load(Ordering::Relaxed) && self.phase() == Phase::Busy
     }
 
-    /// Notes that the client leaves no room for an answer.
-    pub(crate) fn block(&self) {
-        self.blocked.store(true, Ordering::Relaxed);
-    }
-
-    /// Notes that there is room again.
-    pub(crate) fn unblock(&self) {
-        self.blocked.store(false, Ordering::Relaxed);
-        self.progress.fetch_add(1, Ordering::Relaxed);
+    /// Notes a send, or that the client leaves no room for one.
+    pub(crate) fn sent(&self, is_blocked: bool) {
+        self.blocked.store(is_blocked, Ordering::Relaxed);
+        self.progress.fetch_add((!is_blocked).into(), Ordering::Relaxed);
     }
 
     /// Notes a complete request that waits for its answer. Returns true if it arrived with an earlier one.

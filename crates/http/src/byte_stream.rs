@@ -21,16 +21,14 @@ pub struct ClientStream {
     start: Option<(WithoutVersion, Vec<u8>)>,
     /// The bytes after the start that are still unread.
     unread: Bytes,
-    /// True after a request without a version: the client's further bytes mean nothing.
-    lacks_version: bool,
     /// True until the head of the answer to a request without a version has been left out.
     leaves_out_head: bool,
 }
 
 impl ClientStream {
     pub(crate) fn new(connection: Connection) -> Self {
-        let (start, unread, lacks_version, leaves_out_head) = Default::default();
-        Self { connection, start, unread, lacks_version, leaves_out_head }
+        let (start, unread, leaves_out_head) = Default::default();
+        Self { connection, start, unread, leaves_out_head }
     }
 
     /// Skips a PROXY header before the first request, and completes a first request without a version.
@@ -76,7 +74,7 @@ impl ClientStream {
                 Ok(Start::At(at)) => self.unread = Bytes::from(bytes).split_off(at),
                 Ok(Start::Completed(request)) => {
                     self.unread = request.into();
-                    (self.lacks_version, self.leaves_out_head) = (true, true);
+                    self.leaves_out_head = true;
                 }
                 Err(Malformed) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
             }
@@ -87,11 +85,7 @@ impl ClientStream {
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let is_last = self.connection.activity().ends_after_answer();
         let sent = self.connection.socket().poll_send(cx, bytes, is_last);
-        if sent.is_pending() {
-            self.connection.activity().block();
-        } else {
-            self.connection.activity().unblock();
-        }
+        self.connection.activity().sent(sent.is_pending());
         sent
     }
 }
@@ -110,17 +104,7 @@ impl AsyncRead for ClientStream {
             this.unread.advance(length);
             return Poll::Ready(Ok(()));
         }
-        if !this.lacks_version {
-            return this.poll_recv(cx, buffer);
-        }
-        let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let mut chunk = ReadBuf::uninit(&mut chunk);
-        ready!(this.poll_recv(cx, &mut chunk))?;
-        if chunk.filled().is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        this.poll_recv(cx, buffer)
     }
 }
 

@@ -26,12 +26,10 @@ impl Start {
         if request.is_empty() && header > 0 {
             return Ok(Self::Unclear);
         }
+        let completed = |target| Self::Completed(format!("GET {target} HTTP/1.0\r\n\r\n"));
         Ok(match target_without_version(request) {
             Line::Unclear if request.len() <= MAX_LINE => Self::Unclear,
-            Line::Target(target) => match without_version(target) {
-                Some(target) => Self::Completed(format!("GET {target} HTTP/1.0\r\n\r\n")),
-                None => Self::At(header),
-            },
+            Line::Target(target) => without_version(target).map_or(Self::At(header), completed),
             Line::Unclear | Line::Other => Self::At(header),
         })
     }

@@ -3,10 +3,10 @@
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use procfs::net::TcpState;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Once;
@@ -87,7 +87,7 @@ fn listen_or_wait(address: SocketAddr, sharing: PortSharing) -> Result<Listener,
         }
         Err(error) => error,
     };
-    if !is_taken(&error) || has_listener(address.port()) {
+    if error.kind() != io::ErrorKind::AddrInUse || has_listener(address.port()) {
         return Err(BindError { address, error });
     }
     tracing::warn!(%address, "an outgoing connection has this port; waiting until it ends");
@@ -96,18 +96,9 @@ fn listen_or_wait(address: SocketAddr, sharing: PortSharing) -> Result<Listener,
 
 /// Returns true if a socket listens on this port, by the tables of this network namespace, or if there are none.
 fn has_listener(port: u16) -> bool {
-    const LISTENS: &str = "0A";
-    let Ok(ipv4) = File::open("/proc/self/net/tcp") else { return true };
-    let port = format!(":{port:04X}");
-    let tables = std::iter::once(ipv4).chain(File::open("/proc/self/net/tcp6"));
-    tables.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok)).any(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some(LISTENS)
-    })
-}
-
-fn is_taken(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::AddrInUse
+    let Ok(ipv4) = procfs::net::tcp() else { return true };
+    let mut sockets = ipv4.into_iter().chain(procfs::net::tcp6().into_iter().flatten());
+    sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
 }
 
 /// Returns true if the host lacks IPv6. With `ipv6.disable=1` there is no such address family; with the
@@ -189,8 +180,8 @@ impl Listener {
         loop {
             sleep(delay).await;
             match listen(address, sharing) {
-                Err(error) if is_taken(&error) => delay = (delay * 2).min(MAX_DELAY),
-                Err(error) => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
+                Err(_) => delay = (delay * 2).min(MAX_DELAY),
                 Ok(socket) => {
                     tracing::info!(%address, "the port is free; listening");
                     return Ok((socket, is_shared));

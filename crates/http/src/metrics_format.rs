@@ -3,7 +3,7 @@
 use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use std::fmt;
+use std::fmt::{self, Write};
 
 static PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 static OPEN_METRICS: HeaderValue =
@@ -43,7 +43,7 @@ impl Format {
         let mut text = String::new();
         encode(&mut text, registry)?;
         Ok(match self {
-            Self::Prometheus => from_open_metrics(&text),
+            Self::Prometheus => from_open_metrics(&text)?,
             Self::OpenMetrics => text,
         })
     }
@@ -64,7 +64,7 @@ fn is_open_metrics(range: &str) -> bool {
 /// Converts `OpenMetrics` to Prometheus text 0.0.4, which prometheus-client does not write. The formats differ in the metadata: the older one names a counter with its
 /// `_total` and an info with its `_info`, calls the latter a gauge, and has neither units nor an end mark. It
 /// has no exemplars either, and no metric of nodegate has one.
-fn from_open_metrics(open_metrics: &str) -> String {
+fn from_open_metrics(open_metrics: &str) -> Result<String, fmt::Error> {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = None;
     for line in open_metrics.lines() {
@@ -80,19 +80,14 @@ fn from_open_metrics(open_metrics: &str) -> String {
                 kind => ("", kind),
             };
             if let Some(help) = help.take() {
-                push(&mut out, &["# HELP ", name, suffix, " ", help]);
+                writeln!(out, "# HELP {name}{suffix} {help}")?;
             }
-            push(&mut out, &["# TYPE ", name, suffix, " ", kind]);
+            writeln!(out, "# TYPE {name}{suffix} {kind}")?;
         } else if !line.starts_with('#') {
-            push(&mut out, &[line]);
+            writeln!(out, "{line}")?;
         }
     }
-    out
-}
-
-fn push(out: &mut String, parts: &[&str]) {
-    out.extend(parts.iter().copied());
-    out.push('\n');
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -137,6 +132,6 @@ a_odd 1
 # TYPE a_time histogram
 a_time_sum 1.0
 ";
-        assert_eq!(from_open_metrics(open_metrics), prometheus);
+        assert_eq!(from_open_metrics(open_metrics).unwrap(), prometheus);
     }
 }

@@ -1,7 +1,7 @@
 //! A list of networks: the clients that a program answers, or those that it knows.
 
 use ipnet::{IpNet, Ipv4Net};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -83,8 +83,9 @@ impl FromStr for Networks {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let takes = "takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64";
-        let parse =
-            |part| network(part).ok_or_else(|| format!("{part:?} is no network and no address; {takes}"));
+        let network = |part: &str| part.parse().or_else(|_| part.parse::<IpAddr>().map(IpNet::from));
+        let wrong = |part| format!("{part:?} is no network and no address; {takes}");
+        let parse = |part| network(part).map(canonical).map_err(|_| wrong(part));
         let networks = parts.map(parse).collect::<Result<Vec<_>, _>>()?;
         if networks.is_empty() && !text.is_empty() {
             let empty =
@@ -98,16 +99,9 @@ impl FromStr for Networks {
 /// Returns the address that identifies a client for per-client limits. For IPv6 this is the /64, because one
 /// host has as many addresses in it as it likes.
 pub fn client_key(client: IpAddr) -> IpAddr {
-    const PREFIX: u128 = !0 << 64;
-    match client.to_canonical() {
-        IpAddr::V6(client) => Ipv6Addr::from_bits(client.to_bits() & PREFIX).into(),
-        client @ IpAddr::V4(_) => client,
-    }
-}
-
-/// Parses a network or an address.
-fn network(text: &str) -> Option<IpNet> {
-    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok().map(canonical)
+    let client = client.to_canonical();
+    let network = IpNet::new(client, if client.is_ipv6() { 64 } else { 32 });
+    network.map_or(client, |network| network.network())
 }
 
 /// Converts an IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`) to IPv4. It would match no client

@@ -209,7 +209,7 @@ impl<P: Protocol> Server<P> {
         let handshake = HANDSHAKE.min(self.options.limits.drain_timeout / 10);
         for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
             if let Some(successor) = successor {
-                steer(acceptor.socket(), successor);
+                steer(&acceptor.0, successor);
             }
             sleep(handshake).await;
             let before = self.connections.accepted.load(Ordering::Relaxed);
@@ -221,10 +221,8 @@ impl<P: Protocol> Server<P> {
     }
 
     async fn drain(&self, deadline: Instant) {
-        if timeout_at(deadline - self.options.limits.drain_timeout / 2, self.connections.emptied())
-            .await
-            .is_err()
-        {
+        let half = deadline - self.options.limits.drain_timeout / 2;
+        if timeout_at(half, self.connections.emptied()).await.is_err() {
             self.connections.close_idle();
         }
         let _ = timeout_at(deadline, self.connections.emptied()).await;

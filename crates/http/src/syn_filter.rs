@@ -73,8 +73,7 @@ impl<'a> FilteredAcceptor<'a> {
         }
         let known = self.known.networks();
         self.level = if known.len() > MAX_NETWORKS { 0 } else { level };
-        let listener = self.acceptor.socket();
-        let socket = SockRef::from(&listener);
+        let socket = SockRef::from(&self.acceptor.0);
         // There may be none. Two filters would have to fit into `optmem_max`.
         let _ = socket.detach_filter();
         if self.level == 0 {

@@ -15,7 +15,7 @@ use kube::client::Body;
 use kube::core::Status;
 use serde_json::Value;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// The longest answer. etcd's own limit is 1.5 MiB for an object.
@@ -152,13 +152,9 @@ impl KubeApi {
         })
     }
 
-    fn in_use(&self) -> MutexGuard<'_, Option<Opening>> {
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the client in use. Opens the next one if there is none, or if it is about to expire.
     fn client(&self) -> Opening {
-        let mut in_use = self.in_use();
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let is_useful = |opening: &&Opening| match opening.peek() {
             Some(Ok(client)) => expires_in(client).is_none_or(|left| !left.is_zero()),
             Some(Err(_)) => false,
@@ -176,7 +172,7 @@ impl KubeApi {
     /// Forgets a client that is of no use, unless it is still being opened, or no longer in use.
     fn forget(&self, useless: &Opening) {
         let is_it = |opening: &mut Opening| opening.ptr_eq(useless) && opening.peek().is_some();
-        self.in_use().take_if(is_it);
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).take_if(is_it);
     }
 }
 
@@ -263,7 +259,7 @@ mod tests {
             let first = api.client().await.unwrap().with_valid_until(until);
             let opened = async { Ok(first) }.boxed().shared();
             opened.clone().await.unwrap();
-            *api.in_use() = Some(opened);
+            *api.in_use.lock().unwrap() = Some(opened);
             for _ in 0..2 {
                 api.get("/api/v1/nodes/a", |_| Ok(())).await.unwrap();
             }

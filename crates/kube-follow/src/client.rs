@@ -55,6 +55,9 @@ const BEFORE_EXPIRY: SignedDuration = SignedDuration::from_secs(60);
 /// and the memory would stay allocated.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
+/// The name of this client in its requests.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")));
 /// The maximum length of the head of an answer over HTTP/1.1, in bytes. Health endpoints send a few hundred.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
@@ -65,15 +68,10 @@ pub(crate) fn unusable(error: impl Display) -> String {
 
 /// Reads the configuration, for a client or for the message of a failure: the in-cluster credentials first, then kubeconfigs.
 pub(crate) fn found() -> Result<Found, String> {
-    let not_in_cluster = match nodegate_kubeconfig::in_cluster() {
-        Ok(found) => return Ok(found),
-        Err(why) => why,
-    };
-    match nodegate_kubeconfig::find(None, None) {
-        Ok(Some(found)) => Ok(found),
-        Ok(None) => Err(nodegate_kubeconfig::no_credentials(&not_in_cluster, None)),
-        Err(error) => Err(error),
-    }
+    nodegate_kubeconfig::in_cluster().or_else(|not_in_cluster| {
+        let absent = || nodegate_kubeconfig::no_credentials(&not_in_cluster, None);
+        nodegate_kubeconfig::find(None, None)?.ok_or_else(absent)
+    })
 }
 
 /// A source of clients.
@@ -102,9 +100,7 @@ pub(crate) async fn connect_with(
     mut config: Config,
     observer: Arc<dyn WatchObserver>,
 ) -> Result<Client, String> {
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
+    config.headers.push((USER_AGENT, AGENT));
     let loaded = credentials::load(&mut config.auth_info).await;
     let (token, valid_until) = loaded.map_err(unusable)?;
     let token = token.map(Arc::new);

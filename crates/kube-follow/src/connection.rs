@@ -19,20 +19,16 @@ pub struct Ends {
 
 /// The identity of a connection. HTTP/1.1 uses one for each request in flight: there, all connections of a
 /// client to one address count as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    client: u64,
+    /// The number of its client.
+    pub client: u64,
     /// Its remote address.
     pub(crate) server: Option<SocketAddr>,
     local: Option<SocketAddr>,
 }
 
 impl Connection {
-    /// Returns the connection of a client whose ends are not known.
-    pub fn of_client(client: u64) -> Self {
-        Self { client, server: None, local: None }
-    }
-
     pub(crate) fn of<B>(client: u64, response: &Response<B>) -> Self {
         let found = response.extensions();
         let of_socket = |info: &HttpInfo| Ends { server: info.remote_addr(), local: info.local_addr() };
@@ -74,7 +70,7 @@ mod tests {
         assert_eq!(at(1, Version::HTTP_11, 4000), at(1, Version::HTTP_11, 4001));
         assert_ne!(at(1, Version::HTTP_11, 4000), at(2, Version::HTTP_11, 4000));
         assert_eq!(at(1, Version::HTTP_2, 4000).server.unwrap().port(), 6443);
-        assert_eq!(Connection::of(3, &Response::new(())), Connection::of_client(3));
+        assert_eq!(Connection::of(3, &Response::new(())), Connection { client: 3, ..Connection::default() });
     }
 
     #[test]

@@ -108,11 +108,8 @@ pub fn detail(error: &(dyn StdError + 'static)) -> String {
         // The library's own words say where in a text that no one sees.
         return "the answer is not one of the Kubernetes API: is this an API server?".to_owned();
     }
-    let text = match find::<Box<Status>>(error) {
-        Some(status) => refusal(status),
-        None => unanswered(error),
-    };
-    bounded(&text)
+    let status = find::<Box<Status>>(error);
+    bounded(&status.map_or_else(|| unanswered(error), |status| refusal(status)))
 }
 
 /// Returns an error without an answer, without the names of a library's parts.

@@ -1,7 +1,7 @@
 //! One GET to a server of the operator's choice, on a connection of its own: to a component of this node, or to an API
 //! server.
 
-use crate::client::{connector, found, http_client, unusable};
+use crate::client::{AGENT, connector, found, http_client, unusable};
 use crate::credentials;
 use crate::failure_reason::find;
 use crate::resolve::NotResolved;
@@ -22,8 +22,6 @@ use std::net::IpAddr;
 
 /// The name that every API server's certificate has, whatever its address: pods reach it by this name.
 const API_SERVER: &str = "kubernetes.default.svc";
-
-const AGENT: HeaderValue = HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")));
 
 /// The other end of a request.
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +74,10 @@ pub async fn get(
     let (config, authorization) = verification(url, peer).await?;
     let mut request =
         Request::get(url).body(Body::empty()).map_err(|error| GetError::Broken(error.into()))?;
-    let usual = [(USER_AGENT, AGENT), (ACCEPT, HeaderValue::from_static("*/*"))];
-    let close = (CONNECTION, HeaderValue::from_static("close"));
+    let [any, close] = ["*/*", "close"].map(HeaderValue::from_static);
+    let usual = [(USER_AGENT, AGENT), (ACCEPT, any), (CONNECTION, close)];
     let authorization = authorization.map(|token| (AUTHORIZATION, token));
-    for (name, value) in usual.into_iter().chain([close]).chain(authorization).chain(header) {
+    for (name, value) in usual.into_iter().chain(authorization).chain(header) {
         request.headers_mut().insert(name, value);
     }
     let answer = http_client(&config, tcp)?.request(request).await.map_err(failed)?;

@@ -16,7 +16,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -116,10 +116,6 @@ impl Drop for Asked {
     }
 }
 
-fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A service that reports all traffic to an observer.
 #[derive(Clone)]
 pub(crate) struct ObservingService<S> {
@@ -162,7 +158,7 @@ where
         if watched.as_ref().is_some_and(|tag| tag.ended_early.load(Ordering::Relaxed)) {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let known = *locked(&self.server);
+        let known = *self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let server = known.map_or_else(|| named(&parts.uri), |address| address.to_string());
         let answer = RequestOutcome { server, stream, verb, code: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
@@ -184,7 +180,7 @@ where
             response.extensions_mut().insert(connection);
             if let Some(address) = connection.server {
                 asked.answer.server = address.to_string();
-                *locked(&last_server) = Some(address);
+                *last_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
             }
             asked.answer.code = Some(response.status().as_u16());
             asked.answer.retry_after = retry_after(response.headers());

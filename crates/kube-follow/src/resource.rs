@@ -1,30 +1,25 @@
 //! The requirements on a type for listing and watching it.
 
-/// Ties a type with a field `metadata` to its place in the API: its scope, kind, group (empty for the
-/// core's), and plural.
+/// Ties a type with a field `metadata` to the place in the API of the whole type.
 #[macro_export]
 macro_rules! resource {
-    ($type:ty, $scope:ident, $kind:literal, $group:literal, $plural:literal) => {
-        impl ::kube::Resource for $type {
-            type DynamicType = ();
-            type Scope = ::kube::core::$scope;
+    ($type:ty, $whole:ty) => {
+        impl ::k8s_openapi::Resource for $type {
+            const API_VERSION: &'static str = <$whole as ::k8s_openapi::Resource>::API_VERSION;
+            const GROUP: &'static str = <$whole as ::k8s_openapi::Resource>::GROUP;
+            const KIND: &'static str = <$whole as ::k8s_openapi::Resource>::KIND;
+            const VERSION: &'static str = <$whole as ::k8s_openapi::Resource>::VERSION;
+            const URL_PATH_SEGMENT: &'static str = <$whole as ::k8s_openapi::Resource>::URL_PATH_SEGMENT;
+            type Scope = <$whole as ::k8s_openapi::Resource>::Scope;
+        }
 
-            fn kind((): &()) -> ::std::borrow::Cow<'_, str> {
-                $kind.into()
-            }
-            fn group((): &()) -> ::std::borrow::Cow<'_, str> {
-                $group.into()
-            }
-            fn version((): &()) -> ::std::borrow::Cow<'_, str> {
-                "v1".into()
-            }
-            fn plural((): &()) -> ::std::borrow::Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &::kube::core::ObjectMeta {
+        impl ::k8s_openapi::Metadata for $type {
+            type Ty = ::kube::core::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
                 &self.metadata
             }
-            fn meta_mut(&mut self) -> &mut ::kube::core::ObjectMeta {
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
                 &mut self.metadata
             }
         }

@@ -74,12 +74,18 @@ impl WatchedNode {
     pub fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let condition = |of: &ApiCondition| Condition {
+            // The API server enforces neither a format nor a limit for these.
+            kind: clean(of.kind.clone()),
+            status: ConditionStatus::from_api(&of.status),
+            reason: clean(of.reason.clone().unwrap_or_default()),
+        };
         let internal_ips = self.addresses().filter(|(kind, _)| *kind == "InternalIP");
         let annotations = self.metadata.annotations.iter().flatten();
         let unreachable = spec.taints.iter().flatten().find_map(ApiTaint::to_unreachable);
         NodeFacts {
             uid: self.metadata.uid.clone().filter(|uid| !uid.is_empty()).map(clean),
-            conditions: conditions.map(ApiCondition::to_condition).collect(),
+            conditions: conditions.map(condition).collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             kept: None,
             deleting: self.metadata.deletion_timestamp.is_some(),
@@ -99,7 +105,7 @@ impl WatchedNode {
     }
 }
 
-resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
+resource!(WatchedNode, k8s_openapi::api::core::v1::Node);
 
 impl ApiTaint {
     /// Returns the taint if it is the one of an unreachable node. A malformed date, or one before 1970,
@@ -109,17 +115,6 @@ impl ApiTaint {
         let added = self.time_added.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
         let added_unix_ms = added.and_then(|added| u64::try_from(added.as_millisecond()).ok());
         is_it.then_some(UnreachableTaint { added_unix_ms })
-    }
-}
-
-impl ApiCondition {
-    fn to_condition(&self) -> Condition {
-        Condition {
-            // The API server enforces neither a format nor a limit for these.
-            kind: clean(self.kind.clone()),
-            status: ConditionStatus::from_api(&self.status),
-            reason: clean(self.reason.clone().unwrap_or_default()),
-        }
     }
 }
 

@@ -120,8 +120,6 @@ fn kind(value: &Value) -> &'static str {
 
 /// Returns the error of a field without a certificate, which may be one in another form or something else.
 pub(crate) fn no_certificate(held: &[u8]) -> String {
-    format!(
-        "has {} bytes without a certificate in PEM form (-----BEGIN CERTIFICATE-----); give one",
-        held.len()
-    )
+    let length = held.len();
+    format!("has {length} bytes without a certificate in PEM form (-----BEGIN CERTIFICATE-----); give one")
 }

@@ -143,10 +143,8 @@ fn paths() -> Vec<PathBuf> {
     // On Windows, kubectl takes the first that exists.
     let homes = ["HOME", "USERPROFILE"].into_iter().filter_map(variable);
     let in_homes: Vec<_> = homes.map(|home| PathBuf::from(home).join(".kube").join("config")).collect();
-    match in_homes.iter().find(|file| file.exists()) {
-        Some(there) => vec![there.clone()],
-        None => in_homes,
-    }
+    let there = in_homes.iter().find(|file| file.exists()).cloned();
+    there.map_or(in_homes, |there| vec![there])
 }
 
 /// Returns what is wrong with the files that were looked for, and what to do.

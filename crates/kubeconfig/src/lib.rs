@@ -77,10 +77,7 @@ pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>,
     if files.are_empty() {
         return Ok(None);
     }
-    let name = match context {
-        Some(name) => name.to_owned(),
-        None => files.current_context()?,
-    };
+    let name = context.map_or_else(|| files.current_context(), |name| Ok(name.to_owned()))?;
     let named_by = if context.is_some() { "--context" } else { "current-context" };
     let found = files.entry("contexts", "context", &name)?;
     let (context, _) = found.ok_or_else(|| files.no_context(named_by, &name))?;

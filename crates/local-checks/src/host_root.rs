@@ -13,7 +13,7 @@ const TRIES: usize = 8;
 
 /// The directory of the host's files: `/`, or the mount point of the host's `/` in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostRoot(PathBuf);
+pub struct HostRoot(pub(crate) PathBuf);
 
 impl Default for HostRoot {
     fn default() -> Self {
@@ -33,10 +33,6 @@ impl HostRoot {
         let path = path.into();
         let takes = "takes a directory that begins with /, e.g. /host";
         if path.is_absolute() { Ok(Self(path)) } else { Err(takes) }
-    }
-
-    pub(crate) fn as_path(&self) -> &Path {
-        &self.0
     }
 
     /// Returns the location of a path of the host, if no part of it is a link.

@@ -50,7 +50,7 @@ impl MountTable {
     fn read(host: &HostRoot) -> io::Result<Self> {
         match host.read(OF_FIRST_PROCESS, MAX_TABLE) {
             Ok(text) => Ok(Self { text: in_utf8(text), root: PathBuf::from("/"), of_first_process: true }),
-            Err(_) => Self::of_own(host.as_path()),
+            Err(_) => Self::of_own(host),
         }
     }
 
@@ -84,13 +84,13 @@ impl MountTable {
         Err(Reason::new("NoDisk").detail(detail))
     }
 
-    fn of_own(root: &Path) -> io::Result<Self> {
+    fn of_own(host: &HostRoot) -> io::Result<Self> {
         let text = in_utf8(HostRoot::default().read(OF_OWN, MAX_TABLE)?);
-        Ok(Self { text, root: root.to_owned(), of_first_process: false })
+        Ok(Self { text, root: host.0.clone(), of_first_process: false })
     }
 
     fn is_of_host(&self, host: &HostRoot) -> bool {
-        if host.as_path() != Path::new("/") {
+        if host.0 != Path::new("/") {
             return self.mounts().next().is_some();
         }
         // A container's first process is the agent, or has another root. A table that can't be read is the
@@ -98,7 +98,7 @@ impl MountTable {
         let root = |table: &Self| {
             table.holder(Path::new("/")).map(|mount| (mount.device.to_owned(), mount.directory.to_owned()))
         };
-        std::process::id() != 1 && Self::of_own(host.as_path()).is_ok_and(|own| root(&own) == root(self))
+        std::process::id() != 1 && Self::of_own(host).is_ok_and(|own| root(&own) == root(self))
     }
 
     /// Returns all mounts below the host's root in their order, without malformed lines.

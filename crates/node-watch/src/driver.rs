@@ -62,7 +62,7 @@ impl Driver {
     pub(crate) fn new(watch: NodeWatch) -> Self {
         let services = watch.board.catalog().services().count();
         let rng = fastrand::Rng::with_seed(fastrand::u64(..));
-        let transitions = watch.metrics.transitions();
+        let transitions = watch.metrics.transitions.clone();
         let machine = FreshnessMonitor::new(watch.board.policy().stale_after, services, rng, transitions);
         let followers = (0..services + 2).map(|_| FollowerLine::default()).collect();
         let (next_check, server, failing) = Default::default();
@@ -163,7 +163,7 @@ impl Driver {
 
     /// Returns true if this state of the Node, of an event, is older than the cached one, and must be ignored.
     pub(crate) fn is_outdated(&self, node: &NodeVersion) -> bool {
-        node.is_before(self.state().machine.held())
+        node.is_before(&self.state().machine.held)
     }
 
     /// Waits until the state machine replaces the stream.

@@ -8,6 +8,7 @@ use crate::freshness::{Input, NodeVersion};
 use crate::link::LASTING;
 use crate::node_watch::FirstList;
 use crate::stream::{LEASE, NODE, StreamId};
+use futures::FutureExt;
 use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
@@ -114,10 +115,7 @@ impl<F: Followed> Follower<F> {
             let Ok(Some(client)) = in_use.wait_for(Option::is_some).await.map(|client| client.clone()) else {
                 return future::pending().await;
             };
-            let moved = async {
-                let _ = in_use.changed().await;
-            };
-            let ended = self.session(client, moved).await;
+            let ended = self.session(client, in_use.changed().map(drop)).await;
             if ended.reason != FailureReason::Moved {
                 self.first_list = None;
                 self.rest(&ended).await;
@@ -258,8 +256,9 @@ impl<F: Followed> Follower<F> {
                     }
                     list_done.notify_one();
                 }
-                if self.broken_watches.takes(listed.is_some(), self.driver.now().since(asked_at)) {
-                    self.watching_again();
+                let works = self.broken_watches.takes(listed.is_some(), self.driver.now().since(asked_at));
+                if works && self.failing.ends(Duration::ZERO).is_some() && self.stream != LEASE {
+                    tracing::info!(resource = F::RESOURCE, "watching again");
                 }
             })
             .await
@@ -273,12 +272,6 @@ impl<F: Followed> Follower<F> {
             Event::Delete(_) => "delete",
         };
         self.driver.watch.metrics.event(F::RESOURCE, kind, self.driver.watch.timeline);
-    }
-
-    fn watching_again(&mut self) {
-        if self.failing.ends(Duration::ZERO).is_some() && self.stream != LEASE {
-            tracing::info!(resource = F::RESOURCE, "watching again");
-        }
     }
 }
 

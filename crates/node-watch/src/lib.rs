@@ -32,6 +32,7 @@ use kube::runtime::watcher::Config;
 use node_watch::LastDrop;
 use nodegate_program::Mistakes;
 use nodegate_readiness::ServiceName;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stream::{LEASE, NODE, service};
 use tokio::sync::watch;
@@ -55,12 +56,8 @@ pub struct ServiceArgs {
 impl ServiceArgs {
     /// Returns the Services, each once.
     pub fn services(self, mistakes: &mut Mistakes) -> Vec<ServiceName> {
-        let mut names = Vec::new();
-        for name in self.watch_service {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        let (mut names, mut known) = (self.watch_service, BTreeSet::new());
+        names.retain(|name| known.insert(name.clone()));
         if names.len() > MAX_SERVICES {
             let what = format_args!("names {} Services: takes at most {MAX_SERVICES}", names.len());
             mistakes.setting("watch-service", what);

@@ -33,15 +33,11 @@ pub struct WatchMetrics {
     last_event: AtomicMoment,
     /// The address of each API server, and whether it answered its last request.
     servers: Mutex<VecDeque<(String, bool)>>,
-    transitions: Arc<Transitions>,
+    /// The counts of the state machine's transitions.
+    pub transitions: Arc<Transitions>,
 }
 
 impl WatchMetrics {
-    /// Returns the counts of the state machine's transitions.
-    pub fn transitions(&self) -> Arc<Transitions> {
-        self.transitions.clone()
-    }
-
     /// Records whether the API server at `address` answered its last request.
     pub(crate) fn server(&self, address: &str, up: bool) {
         if address.is_empty() {
@@ -59,7 +55,6 @@ impl WatchMetrics {
             servers.pop_front();
         }
         servers.push_back((address.to_owned(), up));
-        debug_assert!(servers.len() <= MAX_SERVERS);
     }
 
     /// Adds the families to a registry, whose prefix is `nodegate`.

@@ -1,5 +1,7 @@
 //! The watched objects besides the Node, reduced to the needed fields.
 
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use nodegate_kube_follow::resource;
@@ -83,11 +85,6 @@ impl WatchedSlice {
         self.metadata.labels.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Returns true if the slice is of a family of its Service, which has at least one slice for each.
-    fn is_managed(&self) -> bool {
-        self.label(MANAGED_BY.0) == Some(MANAGED_BY.1)
-    }
-
     /// Returns the endpoint of each address. As in kube-proxy, the last of two equal endpoints counts, whatever its node;
     /// but one that terminates replaces no other. Names (address type FQDN) and addresses of another family are skipped.
     fn by_address(&self) -> BTreeMap<IpAddr, &ApiEndpoint> {
@@ -145,16 +142,17 @@ pub(crate) fn local_endpoints<'a>(
     node: &'a str,
 ) -> usize {
     let slices: Vec<_> = slices.into_iter().collect();
-    let families: BTreeSet<_> =
-        slices.iter().filter(|slice| slice.is_managed()).map(|slice| &slice.address_type).collect();
+    // The control plane keeps at least one slice for each family of the Service.
+    let managed = slices.iter().filter(|slice| slice.label(MANAGED_BY.0) == Some(MANAGED_BY.1));
+    let families: BTreeSet<_> = managed.map(|slice| &slice.address_type).collect();
     let counted = slices.iter().filter(|slice| families.is_empty() || families.contains(&slice.address_type));
     let addresses: BTreeSet<_> = counted.flat_map(|slice| slice.ready_on(node)).collect();
     let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
     v4.max(addresses.len() - v4)
 }
 
-resource!(WatchedSlice, NamespaceResourceScope, "EndpointSlice", "discovery.k8s.io", "endpointslices");
-resource!(WatchedLease, NamespaceResourceScope, "Lease", "coordination.k8s.io", "leases");
+resource!(WatchedSlice, EndpointSlice);
+resource!(WatchedLease, Lease);
 
 #[cfg(test)]
 mod tests {

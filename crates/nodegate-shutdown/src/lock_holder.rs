@@ -81,16 +81,14 @@ impl LockHolder {
     async fn follow(&mut self, retry: &mut Duration) -> zbus::Result<Infallible> {
         let login = Login::connect().await?;
         let mut events = login.events().await?;
+        let closed = || zbus::Error::InputOutput(io::Error::from(ConnectionReset).into());
         let mut relock = true;
         loop {
             self.look(&login, relock).await?;
             *retry = RETRY;
             let pause = if self.is_up() { LOOK_EVERY } else { RETRY_INTERVAL };
             relock = tokio::select! {
-                event = events.next() => match event {
-                    Some(relock) => relock,
-                    None => return Err(zbus::Error::InputOutput(io::Error::from(ConnectionReset).into())),
-                },
+                event = events.next() => event.ok_or_else(closed)?,
                 end = acknowledged(&mut self.phase) => {
                     self.let_go(&end);
                     false
@@ -187,8 +185,5 @@ impl LockHolder {
 /// Waits until every load balancer has acknowledged; forever if the host is not going down, or nothing is
 /// waited for.
 async fn acknowledged(phase: &mut Phase) -> WaitEnd {
-    match phase {
-        Phase::Telling(wait) => wait.await,
-        Phase::Up | Phase::Acknowledged => pending().await,
-    }
+    if let Phase::Telling(wait) = phase { wait.await } else { pending().await }
 }

@@ -86,9 +86,7 @@ impl Login {
     /// Returns true if a process of this program holds the lock.
     pub(crate) async fn is_locked(&self) -> zbus::Result<bool> {
         let locks = self.manager.list_inhibitors().await?;
-        Ok(locks.iter().any(|(what, who, _, mode, ..)| {
-            who == WHO && mode == "delay" && what.split(':').any(|what| what == "shutdown")
-        }))
+        Ok(locks.iter().any(|(_, who, ..)| who == WHO))
     }
 
     /// Returns true while the host is going down, with or without logind.

@@ -55,11 +55,10 @@ impl SignalFiles {
             }
             None => fs::remove_file(&path),
         };
-        match result {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::error!(path = %path.display(), %error, "the agent can't be acknowledged; going on");
-            }
-            _ => {}
+        if let Err(error) = result
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::error!(path = %path.display(), %error, "the agent can't be acknowledged; going on");
         }
     }
 }

@@ -43,10 +43,8 @@ impl FromStr for LogFilter {
         }
         // `Targets` would read a single word that is not a level as a target, and log only that target.
         let sound = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
-        let targets: Targets = match parts.join(",").parse() {
-            Ok(targets) if parts.iter().all(sound) => targets,
-            _ => return Err(TAKES),
-        };
+        let targets = parts.join(",").parse::<Targets>().ok();
+        let targets = targets.filter(|_| parts.iter().all(sound)).ok_or(TAKES)?;
         // kube logs each failed attempt; the agent logs the first of an episode, with its consequence.
         let is_named = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
         let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !is_named(target));

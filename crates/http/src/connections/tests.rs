@@ -217,21 +217,21 @@ async fn an_unread_answer_ends_its_connection_and_a_slow_reader_stays() {
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
     let [unresponsive, slow] = [enter(&table, CLIENT).await, enter(&table, CLIENT).await];
-    activity(&table, unresponsive).block();
+    activity(&table, unresponsive).sent(true);
     let reads = activity(&table, slow);
-    reads.block();
+    reads.sent(true);
     for second in 1..=6 {
         sweep(second);
-        reads.unblock();
-        reads.block();
+        reads.sent(false);
+        reads.sent(true);
         assert!(holds(&table, unresponsive), "{second}");
     }
     sweep(7);
     assert!(!holds(&table, unresponsive) && holds(&table, slow));
     // A client that reads again gets the full time again.
-    reads.unblock();
+    reads.sent(false);
     sweep(8);
-    reads.block();
+    reads.sent(true);
     sweep(20);
     assert!(holds(&table, slow));
 }

@@ -1,5 +1,6 @@
 //! The state of the consistency checks, and the reasons why the API server does not answer one.
 
+use super::Check;
 use super::node_state::NodeVersion;
 use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
@@ -52,11 +53,10 @@ pub(super) struct Answer {
 
 #[derive(Clone, Debug)]
 pub(super) struct SentCheck {
-    pub(super) number: u64,
+    pub(super) check: Check,
     pub(super) at: Moment,
     /// The states that the cache has had since the request, the oldest first.
     pub(super) held: Vec<NodeVersion>,
-    pub(super) on_a_new_connection: bool,
 }
 
 /// The state of the consistency checks.
@@ -127,7 +127,7 @@ impl ConsistencyCheck {
 
     /// Takes the check with this number, unless a later answer has superseded it. Returns true if it was late.
     pub(super) fn take(&mut self, number: u64) -> Option<(SentCheck, bool)> {
-        let index = self.sent.iter().position(|sent| sent.number == number)?;
+        let index = self.sent.iter().position(|sent| sent.check.number == number)?;
         let is_awaited = number == self.number && matches!(self.progress, CheckProgress::AwaitingAnswer);
         if is_awaited {
             self.progress = CheckProgress::Idle;

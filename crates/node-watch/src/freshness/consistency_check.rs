@@ -42,7 +42,7 @@ impl FreshnessMonitor {
     /// the next failure is a first one.
     pub(super) fn outage_is_over(&mut self, asked_at: Moment, now: Moment) {
         let check = &mut self.check;
-        check.took = now.since(asked_at).min(self.stale_after / SLOWEST);
+        check.took = now.since(asked_at).min(check.stale_after / SLOWEST);
         check.sent.clear();
         check.progress = CheckProgress::Idle;
         check.failing = false;
@@ -62,7 +62,7 @@ impl FreshnessMonitor {
 
     /// Returns true if the answer to the check counts when it comes.
     pub(crate) fn waits_for(&self, check: Check) -> bool {
-        self.check.sent.iter().any(|sent| sent.number == check.number)
+        self.check.sent.iter().any(|sent| sent.check == check)
     }
 
     pub(super) fn check_overdue(&mut self, now: Moment) {
@@ -97,10 +97,10 @@ impl FreshnessMonitor {
             Transition::CheckSent
         });
         self.check.number += 1;
-        let (number, held) = (self.check.number, vec![self.held.clone()]);
-        self.check.sent.push(SentCheck { number, at: now, held, on_a_new_connection });
+        let check = Check { number: self.check.number, on_a_new_connection };
+        self.check.sent.push(SentCheck { check, at: now, held: vec![self.held.clone()] });
         self.check.progress = CheckProgress::AwaitingAnswer;
-        self.actions.push(Action::Check(Check { number, on_a_new_connection }));
+        self.actions.push(Action::Check(check));
     }
 
     pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
@@ -109,7 +109,7 @@ impl FreshnessMonitor {
         let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
         // The watches move to a new connection whatever it says, and there they list.
-        if finding.is_known() || sent.on_a_new_connection {
+        if finding.is_known() || sent.check.on_a_new_connection {
             self.conclude(finding, &sent, answer, now);
         } else {
             self.take(Transition::FoundAnother);
@@ -224,11 +224,11 @@ impl FreshnessMonitor {
             }
         }
         let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
-        if sent.on_a_new_connection || elsewhere {
+        if sent.check.on_a_new_connection || elsewhere {
             self.take(Transition::Moved);
         }
         // A follower that is opening a watch of its own stays where it is.
-        if sent.on_a_new_connection && self.node.is_open() {
+        if sent.check.on_a_new_connection && self.node.is_open() {
             // The other followers get the client from the Node's.
             self.actions.push(Action::MoveToTheAnswer);
             self.replace(NODE, FailureReason::Moved);
@@ -236,7 +236,7 @@ impl FreshnessMonitor {
         if !finding.is_known() {
             self.actions.push(Action::Found(finding, node));
             self.replace_those(FailureReason::Unresponsive, |_| true);
-        } else if !sent.on_a_new_connection {
+        } else if !sent.check.on_a_new_connection {
             // All watches belong on the connection that gives proof.
             self.replace_those(FailureReason::Moved, |watch| !watch.is_on(connection));
             // The API server may leave out one bookmark.

@@ -24,7 +24,7 @@ impl FreshnessMonitor {
 
     pub(super) fn accepted(&mut self, stream: StreamId, connection: Connection, now: Moment) {
         let Some(watch) = self.watch_mut(stream) else { return };
-        watch.open(connection, now);
+        (watch.connection, watch.last_bytes) = (Some(connection), Some(now));
         if stream == NODE && self.proved_on.is_none() {
             self.proved_on = Some(connection);
             // The list's proof now has a connection.
@@ -57,7 +57,7 @@ impl FreshnessMonitor {
     pub(super) fn renewed(&mut self, at: Option<SystemTime>, wall: SystemTime, now: Moment) {
         self.look_at_clock(wall, now);
         let date = at.ok_or(Transition::LeaseWithoutDate);
-        let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
+        let date = date.and_then(|at| self.clock.date(at, now, self.check.stale_after));
         if let Ok(date) = date {
             self.actions.push(Action::LeaseRenewed(date));
         }

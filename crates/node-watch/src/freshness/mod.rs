@@ -41,7 +41,7 @@ use fastrand::Rng;
 use lease_renewal::WallClock;
 use nodegate_kube_follow::{Connection, FailureReason};
 use nodegate_readiness::Moment;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use stream_state::Watch;
 
@@ -113,14 +113,13 @@ pub(crate) enum Action {
 /// The state machine of the cache's freshness.
 #[derive(Debug, Default)]
 pub(crate) struct FreshnessMonitor {
-    stale_after: Duration,
     rng: Rng,
     transitions: Arc<Transitions>,
     node: Watch,
     lease: Watch,
     services: Vec<Watch>,
     /// The last state of the Node from its list or watch.
-    held: NodeVersion,
+    pub(crate) held: NodeVersion,
     /// True if a check has confirmed the absence of the Node, and no event has ended it.
     confirmed_absence: bool,
     node_proved: Option<Moment>,
@@ -145,22 +144,20 @@ impl FreshnessMonitor {
     ) -> Self {
         let services = (0..services).map(|_| Watch::default()).collect();
         let check = ConsistencyCheck::new(stale_after);
-        Self { stale_after, rng, transitions, services, check, was_stale: true, ..Self::default() }
+        Self { rng, transitions, services, check, was_stale: true, ..Self::default() }
     }
 
     /// Processes an event and returns the actions to take.
     pub(crate) fn step(&mut self, input: Input, now: Moment) -> Vec<Action> {
         match input {
-            Input::Began(stream) => self.with(stream, Watch::begin),
+            Input::Began(stream) => self.with(stream, |watch| *watch = Watch::default()),
             Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.with(stream, |watch| watch.last_bytes = Some(now)),
             Input::Changed(node) => self.changed(node, now),
             Input::Renewed { at, wall } => self.renewed(at, wall, now),
             Input::Closed(stream) => self.with(stream, |watch| watch.connection = None),
-            Input::Answered { number, node, connection } => {
-                self.answered(number, node, connection, now);
-            }
+            Input::Answered { number, node, connection } => self.answered(number, node, connection, now),
             Input::Unanswered { number, refusal, retry_after } => {
                 self.unanswered(number, refusal, retry_after, now);
             }
@@ -171,16 +168,11 @@ impl FreshnessMonitor {
         std::mem::take(&mut self.actions)
     }
 
-    /// Returns the cached state of the Node.
-    pub(crate) fn held(&self) -> &NodeVersion {
-        &self.held
-    }
-
     /// Returns when the state machine needs the next step without another event.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
         let stale = self.node_proved.filter(|_| !self.was_stale).map(|proved| {
             // The cache is stale when the proof is older than that.
-            proved.plus(self.stale_after).plus(Duration::from_nanos(1))
+            proved.plus(self.check.stale_after).plus(Duration::from_nanos(1))
         });
         let others = self.services.iter().chain([&self.lease]);
         let unresponsive = others.filter_map(Watch::unresponsive_at);
@@ -228,7 +220,7 @@ impl FreshnessMonitor {
     }
 
     fn is_stale(&self, now: Moment) -> bool {
-        self.node_proved.is_none_or(|proved| now.since(proved) > self.stale_after)
+        self.node_proved.is_none_or(|proved| now.since(proved) > self.check.stale_after)
     }
 
     // === Streams ===
@@ -264,6 +256,7 @@ impl FreshnessMonitor {
     }
 
     fn take(&self, transition: Transition) {
-        self.transitions.take(transition);
+        let mut taken = self.transitions.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken.entry(transition).or_default() += 1;
     }
 }

@@ -24,16 +24,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Resets the state for a follower's restart; earlier events no longer count.
-    pub(super) fn begin(&mut self) {
-        *self = Self::default();
-    }
-
-    pub(super) fn open(&mut self, connection: Connection, now: Moment) {
-        self.connection = Some(connection);
-        self.last_bytes = Some(now);
-    }
-
     /// Marks the watch for replacement; returns true if it was open and not marked.
     pub(super) fn mark_for_replacement(&mut self) -> bool {
         self.is_open() && !std::mem::replace(&mut self.marked_for_replacement, true)

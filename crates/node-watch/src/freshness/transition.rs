@@ -1,24 +1,14 @@
 //! The names of all transitions of the state machine. The simulation lists those that it has taken.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
-/// Defines the enum and [`Transition::ALL`] from one list of names.
-macro_rules! transitions {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A transition of the state machine.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Transition {
-            $($(#[$doc])* $name,)*
-        }
+/// The counts of the transitions that were taken.
+pub type Transitions = Mutex<BTreeMap<Transition, u64>>;
 
-        impl Transition {
-            /// All transitions of the state machine.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-        }
-    };
-}
-
-transitions! {
+/// A transition of the state machine. `ValueEnum` lists all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Transition {
     /// A consistent list of the Node proved the cache.
     NodeListed,
     /// An event of the Node: it may have been held back, and proves nothing.
@@ -81,29 +71,4 @@ transitions! {
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
-}
-
-/// The count of each transition.
-#[derive(Debug)]
-pub struct Transitions([AtomicU64; Transition::ALL.len()]);
-
-impl Default for Transitions {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; Transition::ALL.len()])
-    }
-}
-
-impl Transitions {
-    pub(crate) fn take(&self, transition: Transition) {
-        // The order of declaration is that of the list.
-        if let Some(count) = self.0.get(transition as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns each transition with its count.
-    pub fn counts(&self) -> impl Iterator<Item = (Transition, u64)> + '_ {
-        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        Transition::ALL.iter().copied().zip(counts)
-    }
 }

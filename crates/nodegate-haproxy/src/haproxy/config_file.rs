@@ -16,7 +16,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure 
     move |error| Failure::new("write", format!("can't {what} {}: {}", path.display(), os_words(&error)))
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
 }
@@ -25,17 +25,14 @@ pub(crate) struct ConfigFile {
 pub(crate) type Stamp = (u64, i64, i64, u64);
 
 impl From<OsString> for ConfigFile {
+    /// Follows a symbolic link now, so that its target is replaced.
     fn from(path: OsString) -> Self {
-        Self::new(std::path::absolute(&path).unwrap_or_else(|_| path.into()))
+        let path = std::path::absolute(&path).unwrap_or_else(|_| path.into());
+        Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
     }
 }
 
 impl ConfigFile {
-    /// Creates a handle for an absolute path. Follows a symbolic link now, so that its target is replaced.
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
-    }
-
     /// Creates a handle for a file beside this one, with an ending of its own.
     pub(crate) fn beside(&self, ending: &str) -> Self {
         let mut path = self.path.clone().into_os_string();
@@ -112,7 +109,7 @@ mod tests {
     #[test]
     fn a_file_is_replaced_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let file = ConfigFile::new(dir.path().join("haproxy.cfg"));
+        let file = ConfigFile { path: dir.path().join("haproxy.cfg") };
         file.replace(b"first").unwrap();
         assert_eq!(std::fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o640);
         std::fs::set_permissions(&file.path, Permissions::from_mode(0o604)).unwrap();

@@ -73,7 +73,7 @@ impl Processes {
 }
 
 /// The process that reloads HAProxy and answers for its workers.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Master {
     /// HAProxy's master socket (haproxy -W -S), for reloads and for the proof that the file runs
     #[arg(long = "master-socket", env = "NODEGATE_HAPROXY_MASTER_SOCKET", value_name = "SOCKET")]
@@ -107,10 +107,9 @@ impl Master {
     /// Sends commands to the newest worker that have no answer if they succeed.
     pub(crate) async fn set(&self, commands: &[String]) -> Result<(), Failure> {
         let answers = self.ask_worker(commands).await?;
-        match answers.lines().find(|line| !line.trim().is_empty()) {
-            None => Ok(()),
-            Some(said) => Err(Failure::new("weights", format!("HAProxy refuses a weight: {said}"))),
-        }
+        let said = answers.lines().find(|line| !line.trim().is_empty());
+        let refused = |said| Failure::new("weights", format!("HAProxy refuses a weight: {said}"));
+        said.map_or(Ok(()), |said| Err(refused(said)))
     }
 
     /// Returns true if the newest worker runs the configuration with this hash.
@@ -208,22 +207,17 @@ async fn talk(stream: &mut UnixStream, lines: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Runs `haproxy -c` on a file.
+/// Runs `haproxy -c` on a file, and kills it if it takes too long. The error says what it printed.
 pub(crate) async fn check(haproxy: &Path, file: &Path) -> Result<(), Failure> {
-    let mut command = Command::new(haproxy);
-    command.arg("-c").arg("-f").arg(file);
-    run(command, CHECK).await.map_err(|why| Failure::new("check", why))
-}
-
-/// Runs HAProxy, and kills it if it takes too long. The error says what it printed.
-async fn run(mut command: Command, within: Duration) -> Result<(), String> {
-    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    let (name, failed) = (haproxy.display(), |why: String| Failure::new("check", why));
     let cannot_run = |error: io::Error| {
         let (flag, why) = ("--haproxy (NODEGATE_HAPROXY_BINARY)", os_words(&error));
-        format!("can't run {flag} {name:?}: {why}; install HAProxy, or name its program")
+        failed(format!("can't run {flag} \"{name}\": {why}; install HAProxy, or name its program"))
     };
-    let refuses = |why: String| format!("haproxy -c refuses the new configuration: {why}");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let refuses = |why: String| failed(format!("haproxy -c refuses the new configuration: {why}"));
+    let mut command = Command::new(haproxy);
+    command.arg("-c").arg("-f").arg(file).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(cannot_run)?;
     let mut said = Vec::new();
     let ended = async {
@@ -233,13 +227,13 @@ async fn run(mut command: Command, within: Duration) -> Result<(), String> {
         }
         child.wait().await
     };
-    match tokio::time::timeout(within, ended).await {
+    match tokio::time::timeout(CHECK, ended).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(refuses(
             alerts(&said).unwrap_or_else(|| format!("{name} says nothing, and ends with {status}")),
         )),
         Ok(Err(error)) => Err(cannot_run(error)),
-        Err(_) => Err(refuses(format!("{name} takes longer than {} s", within.as_secs()))),
+        Err(_) => Err(refuses(format!("{name} takes longer than {} s", CHECK.as_secs()))),
     }
 }
 
@@ -263,6 +257,7 @@ fn without_pid(alert: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn show_proc_is_read() {
@@ -277,15 +272,20 @@ mod tests {
 
     #[tokio::test]
     async fn time_and_output_of_a_program_are_bounded() {
-        for (script, within, says) in [
-            ("echo no >&2; exit 3", CHECK, "no"),
-            ("exit 3", CHECK, "ends with exit status: 3"),
-            ("yes y >&2", CHECK, "y; y"),
-            ("exec sleep 1000", Duration::from_millis(50), "takes longer"),
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("haproxy");
+        for (script, says) in [
+            ("echo no >&2; exit 3", "no"),
+            ("exit 3", "ends with exit status: 3"),
+            ("yes y >&2", "y; y"),
+            ("exec sleep 1000", "takes longer"),
         ] {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            let error = run(command, within).await.unwrap_err();
+            std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+            if says == "takes longer" {
+                tokio::time::pause();
+            }
+            let error = check(&program, &program).await.unwrap_err().text;
             assert!(error.contains(says) && error.len() < 2 * MAX_CHARS, "{error}");
         }
     }

@@ -31,7 +31,7 @@ const REFUSED_FOR: Duration = Duration::from_mins(10);
 const MAX_WEIGHTS: usize = 5000;
 
 /// The places of the files and of HAProxy.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Tools {
     /// File to write, the only one that HAProxy loads (-f). A file that has no generated part is never replaced.
     /// What nodegate-haproxy has to know after a restart is kept beside it
@@ -87,7 +87,7 @@ pub(crate) enum Outcome {
     Absent,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Owner {
     tools: Tools,
     /// True after [`Owner::begin`].
@@ -111,17 +111,7 @@ pub(crate) struct Owner {
 impl Owner {
     /// Takes over what an earlier process has left.
     pub(crate) fn new(tools: Tools) -> Self {
-        Self {
-            saved: Saved::load(&tools.config),
-            tools,
-            has_started: false,
-            applied: None,
-            written: None,
-            template: None,
-            absent_since: None,
-            refused: None,
-            is_forced: false,
-        }
+        Self { saved: Saved::load(&tools.config), tools, ..Self::default() }
     }
 
     /// Asks for a reload, because files that the template names have changed.
@@ -130,7 +120,7 @@ impl Owner {
     }
 
     fn template_stamp(&self) -> Option<Stamp> {
-        ConfigFile::new(self.tools.template.clone()?).stamp()
+        ConfigFile { path: self.tools.template.clone()? }.stamp()
     }
 
     /// Returns true if what HAProxy runs may be improved although the cluster is the same: the template has changed, or
@@ -178,11 +168,9 @@ impl Owner {
         let Tools { config, master, .. } = &self.tools;
         self.clear_states()?;
         let Some(last) = self.last_good().read()? else { return Ok(()) };
-        let is_loaded = match config.read()?.as_deref().and_then(hash_of) {
-            Some(hash) => master.runs(&hash).await.unwrap_or(false),
-            None => false,
-        };
-        if !is_loaded {
+        // HAProxy has no backend without a hash in its name.
+        let hash = config.read()?.as_deref().and_then(hash_of).unwrap_or_default();
+        if !master.runs(&hash).await.unwrap_or(false) {
             config.replace(&last)?;
         }
         self.last_good().remove();
@@ -203,11 +191,8 @@ impl Owner {
 
     /// Returns the newest worker, or `None` if HAProxy is not running.
     async fn worker(&self) -> Result<Option<u32>, Failure> {
-        match self.tools.master.worker().await {
-            Ok(worker) => Ok(Some(worker)),
-            Err(failure) if failure.kind == ABSENT => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        let worker = self.tools.master.worker().await.map(Some);
+        worker.or_else(|failure| if failure.kind == ABSENT { Ok(None) } else { Err(failure) })
     }
 
     /// Gives the servers that HAProxy has their new weights at once, whatever else changes, and writes them into the file.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The hash, the cordons that take their nodes out, Nodes and Services.
 type Content = (String, Vec<String>, Vec<ObservedNode>, Vec<ObservedService>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Saved {
     file: ConfigFile,
     /// The hash of the configuration that HAProxy has proven last.
@@ -21,7 +21,7 @@ impl Saved {
     pub(crate) fn load(config: &ConfigFile) -> Self {
         let file = config.beside("applied");
         let bytes = file.read().unwrap_or(Some(Vec::new()));
-        let mut saved = Self { file, hash: None, facts: Facts::default(), is_written: true };
+        let mut saved = Self { file, is_written: true, ..Self::default() };
         let Some(bytes) = bytes else { return saved };
         match serde_json::from_slice::<Content>(&bytes) {
             Ok((hash, cordons, nodes, services)) => {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn the_next_run_knows_what_haproxy_runs() {
         let directory = tempfile::tempdir().unwrap();
-        let load = || Saved::load(&ConfigFile::new(directory.path().join("haproxy.cfg")));
+        let load = || Saved::load(&ConfigFile { path: directory.path().join("haproxy.cfg") });
         let (mut facts, mut saved) = (Facts::of([], [service_of("web", 80)]), load());
         let file = saved.file.path.clone();
         assert_eq!((&saved.facts, &saved.hash), (&Facts::default(), &None));

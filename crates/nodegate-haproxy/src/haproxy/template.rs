@@ -20,7 +20,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Template, Failure> {
         let flag = "--template (NODEGATE_HAPROXY_TEMPLATE)";
         Failure::new("template", format!("can't use {flag} \"{}\": {why}", path.display()))
     };
-    let read = ConfigFile::new(path.to_owned()).read();
+    let read = ConfigFile { path: path.to_owned() }.read();
     let read = read.map_err(|error| failed(&format_args!("{error}; correct the path, or the file")))?;
     let bytes = read.ok_or_else(|| failed(&"it does not exist; create it, or name another file"))?;
     Template::parse(bytes).map_err(|why| failed(&why))

@@ -38,16 +38,13 @@ pub(crate) fn sockets(configuration: &[u8]) -> Vec<Socket> {
 
 fn lines(text: &str) -> impl Iterator<Item = Line> {
     let mut section = String::new();
-    text.lines().map(|line| Shlex::new(line).collect::<Vec<_>>()).filter(|words| !words.is_empty()).map(
-        move |words| {
-            if let Some(first) =
-                words.first().filter(|first| SECTIONS.split(' ').any(|keyword| keyword == *first))
-            {
-                section.clone_from(first);
-            }
-            Line { section: section.clone(), words }
-        },
-    )
+    let lines = text.lines().map(|line| Shlex::new(line).collect::<Vec<_>>());
+    lines.filter(|words| !words.is_empty()).map(move |words| {
+        if let Some(first) = words.first().filter(|first| SECTIONS.split(' ').any(|word| word == *first)) {
+            section.clone_from(first);
+        }
+        Line { section: section.clone(), words }
+    })
 }
 
 /// The words of a line, which HAProxy splits like a shell, and the kind of its section.

@@ -91,7 +91,7 @@ struct Computed {
 impl Collector for Computed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        let is_open = u64::from(self.life.iter().all(|watch| watch.is_open()));
+        let is_open = u64::from(self.life.iter().all(|watch| *watch.is_open.borrow()));
         gauge(encoder, "watching", "1 while every watch is open", [alone(is_open)])?;
         let Known { desired, applied, checked } = self.shared.known.borrow().clone();
         let applied = applied.ok();

@@ -65,15 +65,11 @@ pub(crate) type Life = Vec<Arc<Pulse>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    is_open: Sender<bool>,
+    pub(crate) is_open: Sender<bool>,
     heard: Sender<Option<Instant>>,
 }
 
 impl Pulse {
-    pub(crate) fn is_open(&self) -> bool {
-        *self.is_open.borrow()
-    }
-
     /// Waits until the watch has been silent for `limit`. The time before now does not count.
     pub(super) async fn silent(&self, limit: Duration) {
         let began = Instant::now();
@@ -260,7 +256,7 @@ mod tests {
     async fn a_watch_is_silent_from_its_last_byte_on() {
         let (began, limit) = (Instant::now(), Duration::from_secs(75));
         let watch = Pulse::default();
-        watch.accepted(StreamId(0), Connection::of_client(1));
+        watch.accepted(StreamId(0), Connection::default());
         let bytes = async {
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_mins(1)).await;

@@ -134,7 +134,7 @@ impl SimulatedAgent {
 
     /// Returns the transitions that the freshness state machine has taken.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
-        self.agent.watch_metrics.transitions()
+        self.agent.watch_metrics.transitions.clone()
     }
 
     /// Returns true if the last proof is not older than this instant.

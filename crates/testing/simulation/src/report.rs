@@ -2,8 +2,9 @@
 
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
+use clap::ValueEnum;
 use nodegate_node_watch::{Transition, Transitions};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub struct SimulationReport {
     pub stale: u64,
     /// The number of answers that reported acknowledged.
     pub acknowledged: u64,
-    transitions: HashMap<Transition, u64>,
+    /// Those that were taken.
+    transitions: BTreeSet<Transition>,
     /// The number of episodes with both faults at the same time, the lower fault first; with a fault twice, of
     /// those with it.
     pairs: BTreeMap<(SimulatedFault, SimulatedFault), u64>,
@@ -37,9 +39,7 @@ impl SimulationReport {
     }
 
     pub(crate) fn transitions(&mut self, transitions: &Transitions) {
-        for (transition, count) in transitions.counts() {
-            *self.transitions.entry(transition).or_default() += count;
-        }
+        self.transitions.extend(transitions.lock().unwrap().keys());
     }
 
     pub(crate) fn recovered(&mut self, took: Duration) {
@@ -53,9 +53,7 @@ impl SimulationReport {
         self.stale += other.stale;
         self.acknowledged += other.acknowledged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
-        for (transition, count) in &other.transitions {
-            *self.transitions.entry(*transition).or_default() += count;
-        }
+        self.transitions.extend(&other.transitions);
         for (pair, count) in &other.pairs {
             *self.pairs.entry(*pair).or_default() += count;
         }
@@ -68,8 +66,8 @@ impl SimulationReport {
 
     /// Returns the transitions of the state machine that were never taken.
     pub fn never_taken(&self) -> Vec<Transition> {
-        let was_taken = |transition: &Transition| self.transitions.get(transition) > Some(&0);
-        Transition::ALL.iter().copied().filter(|transition| !was_taken(transition)).collect()
+        let all = Transition::value_variants().iter().copied();
+        all.filter(|transition| !self.transitions.contains(transition)).collect()
     }
 
     fn count(&self, low: SimulatedFault, high: SimulatedFault) -> u64 {
@@ -100,7 +98,7 @@ impl fmt::Display for SimulationReport {
             "pairs of faults at the same time: {}, each at least {fewest} times",
             self.each_pair().count()
         )?;
-        let (all, never) = (Transition::ALL.len(), self.never_taken());
+        let (all, never) = (Transition::value_variants().len(), self.never_taken());
         write!(f, "transitions of the state machine: {} of {all} taken", all - never.len())?;
         never.iter().try_for_each(|never| write!(f, "; never {never:?}"))?;
         writeln!(f)?;

@@ -17,16 +17,12 @@ pub(super) enum Minimum {
 /// The required minimum of free bytes, and of free inodes.
 pub(super) type MinimumFree = [Minimum; 2];
 
-const fn percent(bytes: f64, inodes: f64) -> MinimumFree {
-    [Minimum::Percent(bytes), Minimum::Percent(inodes)]
-}
-
 /// The kubelet's default hard eviction thresholds for `nodefs` (`pkg/kubelet/eviction/defaults_linux.go`).
-pub(super) const NODE: MinimumFree = percent(10.0, 5.0);
+pub(super) const NODE: MinimumFree = [Minimum::Percent(10.0), Minimum::Percent(5.0)];
 /// The thresholds for `imagefs`, from the same file.
-pub(super) const IMAGES: MinimumFree = percent(15.0, 5.0);
+pub(super) const IMAGES: MinimumFree = [Minimum::Percent(15.0), Minimum::Percent(5.0)];
 /// The thresholds of k3s and RKE2, for both kinds. They set none for inodes.
-pub(super) const RANCHER: MinimumFree = percent(5.0, 0.0);
+pub(super) const RANCHER: MinimumFree = [Minimum::Percent(5.0), Minimum::Percent(0.0)];
 
 /// The free bytes of a filesystem and all of them, and the same of its inodes.
 pub(super) type FreeSpace = [(u64, u64); 2];
@@ -197,8 +193,11 @@ mod tests {
     fn inodes_are_as_usual_unless_they_are_set() {
         let set = parse_limits("/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%").unwrap();
         let kibibyte = [Minimum::Amount(1024), NODE[1]];
-        let expected =
-            [("/var/lib/kubelet", percent(5.0, 2.0)), ("/a=b", kibibyte), ("/", percent(0.0, 0.0))];
+        let expected = [
+            ("/var/lib/kubelet", [5.0, 2.0].map(Minimum::Percent)),
+            ("/a=b", kibibyte),
+            ("/", [0.0, 0.0].map(Minimum::Percent)),
+        ];
         assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)).into());
     }
 

@@ -14,7 +14,6 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourHeader, NeighbourMessage, NeighbourState,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,26 +30,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The routers of the default routes of one address family.
 pub(super) struct Routers {
     pub(super) of: AddressFamily,
+    /// The family for people.
+    pub(super) family: &'static str,
     pub(super) had_route: AtomicBool,
     /// Asks the kernel, which may block forever.
     pub(super) thread: DedicatedThread,
-}
-
-impl fmt::Display for Routers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.of == AddressFamily::Inet { "IPv4" } else { "IPv6" })
-    }
 }
 
 impl Routers {
     /// Waits until one of the routers in use exists: a routing daemon avoids a dead one. Returns false without a default
     /// route, as some nodes have none by design. The error names all routers, if none exists at the deadline.
     pub(super) fn ask(&self, until: Instant) -> Result<bool, String> {
-        let hops = default_hops(self.of).map_err(|error| format!("{self} routes: {error}"))?;
+        let family = self.family;
+        let hops = default_hops(self.of).map_err(|error| format!("{family} routes: {error}"))?;
         // A node that had a default route and lost it is cut off.
         let had_route = self.had_route.fetch_or(!hops.is_empty(), Ordering::Relaxed);
         if hops.is_empty() {
-            return if had_route { Err(format!("{self} default route is gone")) } else { Ok(false) };
+            return if had_route { Err(format!("{family} default route is gone")) } else { Ok(false) };
         }
         loop {
             let looks = hops.iter().map(look).take_while(|looked| !matches!(looked, Ok(true)));

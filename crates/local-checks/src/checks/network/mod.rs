@@ -28,9 +28,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// Creates the check.
 pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
     let settings = &mut context.settings;
-    let routers = |of| {
+    let routers = |of, family| {
         let thread = DedicatedThread::new("network_links");
-        Arc::new(Routers { of, had_route: AtomicBool::default(), thread })
+        Arc::new(Routers { of, family, had_route: AtomicBool::default(), thread })
     };
     Arc::new(Network {
         host: context.host.clone(),
@@ -39,7 +39,7 @@ pub(crate) fn new(context: &mut Context<'_>) -> Arc<dyn Check> {
         gateways: settings.take("gateways", choice(&[("neighbour", true), ("off", false)])).unwrap_or(true),
         time_limit: TIME_LIMIT.min(context.timeout.mul_f64(0.75)),
         file: DedicatedThread::new("network"),
-        routers: [routers(AddressFamily::Inet), routers(AddressFamily::Inet6)],
+        routers: [routers(AddressFamily::Inet, "IPv4"), routers(AddressFamily::Inet6, "IPv6")],
         complaint: Mutex::default(),
     })
 }
@@ -132,7 +132,7 @@ impl Network {
         let asked = asked.map(|(routers, _)| async move {
             let ask = Arc::clone(routers);
             let asked = routers.thread.run(move || ask.ask(until)).await;
-            asked.unwrap_or_else(|why| Err(format!("{routers} links: {why}")))
+            asked.unwrap_or_else(|why| Err(format!("{} links: {why}", routers.family)))
         });
         let replies = join_all(asked).await;
         let one_works = replies.contains(&Ok(true));

@@ -56,10 +56,8 @@ impl Nameserver {
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
         match (self.ip, &self.scope) {
             (IpAddr::V6(ip), Some(scope)) => {
-                let index = match scope.parse() {
-                    Ok(index) => index,
-                    Err(_) => name_to_index(Netlink::open(None)?.0, scope)?,
-                };
+                let named = |_| io::Result::Ok(name_to_index(Netlink::open(None)?.0, scope)?);
+                let index = scope.parse().or_else(named)?;
                 Ok(SocketAddrV6::new(ip, DNS_PORT, 0, index).into())
             }
             (ip, _) => Ok(SocketAddr::new(ip, DNS_PORT)),

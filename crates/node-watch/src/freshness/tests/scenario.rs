@@ -24,11 +24,13 @@ pub(super) struct Scenario {
 }
 
 pub(super) fn here() -> Connection {
-    Connection::of_client(0)
+    Connection::default()
 }
 
 pub(super) fn elsewhere() -> Connection {
-    Connection::of_client(1)
+    let mut other = Connection::default();
+    other.client = 1;
+    other
 }
 
 pub(super) fn node(version: u32) -> NodeVersion {
@@ -163,7 +165,7 @@ impl Scenario {
     }
 
     pub(super) fn taken(&self, transition: Transition) -> u64 {
-        self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
+        self.transitions.lock().unwrap().get(&transition).copied().unwrap_or_default()
     }
 
     pub(super) fn replaced(&self, why: FailureReason) -> Vec<StreamId> {
