@@ -3,10 +3,9 @@
 
 // | test | what is real about it |
 // |---|---|
-// | `services` | the endpoints that a kube-proxy counts |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
-// | `budget` | the API server's load when all nodes are cordoned at once (`--max-drained`), and none; flips |
+// | `budget` | the API server's load when all nodes are cordoned at once (`--max-drained`), and none |
 // | `credentials` | tokens and certificates that an API server refuses while their successors are on disk |
 // | `isolated` | an API server cut off from etcd |
 // | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
@@ -19,7 +18,6 @@
 // | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 // | `plugin` | evictions, and the API server's proxy to a pod |
 // | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
-// | `published` | a kube-proxy in nftables mode on a balancer's node, whose address is in a Service's status |
 // | `rollout` | an ingress on two nodes that is replaced, evicted and drained under requests through two balancers |
 
 mod account;
@@ -35,10 +33,8 @@ mod isolated;
 mod kubelet;
 mod objects;
 mod plugin;
-mod published;
 mod rights;
 mod rollout;
-mod services;
 mod site;
 mod values;
 mod zone;
