@@ -26,13 +26,6 @@ const AFTERWARDS: Duration = Duration::from_mins(1);
 const REFUSED: &str = "the API server refuses the credentials";
 const MOVED: &str = "moving the watches to a new connection";
 
-/// Issues a certificate of version 1 for the account: `openssl x509` knows no life below a day.
-const ISSUE: &str = r#"cd "$1"; : >index.txt
-printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n' >ca.cnf
-openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout new.key -out new.csr -subj /CN=system:serviceaccount:nodegate:no-leases
-openssl ca -batch -notext -config ca.cnf -cert "$2/ca.crt" -keyfile "$2/ca.key" -in new.csr -out new.crt \
-  -enddate "$(date -u -d "+$3 seconds" +%y%m%d%H%M%SZ)""#;
-
 /// Writes the credentials of each kind: those that are bound to this Secret, and a certificate.
 fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let (kubectl, files) = (&cluster.kubectl, cluster.files.path());
@@ -42,7 +35,7 @@ fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let create = ["--namespace=nodegate", "create", "token", "no-leases"];
     let token = kubectl.must(&[&create[..], &bound].concat());
     let pki = cluster.directory().join("pki");
-    must_run(system("bash").args(["-ec", ISSUE, "issue"]).arg(files).arg(&pki).arg(life.to_string()));
+    must_run(system("bash").args(["-ec", include_str!("objects/certificate.sh"), "issue"]).arg(files).arg(&pki).arg(life.to_string()));
     for part in ["crt", "key"] {
         fs::rename(files.join(format!("new.{part}")), files.join(format!("client.{part}"))).unwrap();
     }

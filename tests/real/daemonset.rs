@@ -39,14 +39,26 @@ impl Drop for Installed<'_> {
     }
 }
 
+/// Uninstalls the release, and waits until its pods are gone.
+pub(crate) fn uninstall(cluster: &RealCluster) {
+    helm(cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    until_so(|| pods(&cluster.kubectl).is_empty(), || cluster.pods());
+}
+
+/// Creates the namespace with this level of Pod Security, or gives it to the namespace that is there.
+pub(crate) fn enforce(cluster: &RealCluster, level: &str) {
+    let _ = cluster.kubectl.run(&["create", "namespace", "nodegate"]);
+    let label = format!("pod-security.kubernetes.io/enforce={level}");
+    cluster.kubectl.must(&["label", "--overwrite", "namespace", "nodegate", &label]);
+}
+
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let names = kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
     names.lines().map(str::to_owned).collect()
 }
 
-/// Shows a rollout with real controllers: the `DaemonSet` controller surges, the kubelet runs the startup
-/// probe, and the old pod gets SIGTERM after `minReadySeconds`. A test that starts two processes has none of
-/// that.
+/// The `DaemonSet` controller surges, the kubelet runs the startup probe, and the old pod gets SIGTERM after
+/// `minReadySeconds`. A test that starts two processes has none of that.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn rollouts_cost_no_probe() {
@@ -124,9 +136,7 @@ fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
 fn a_helm_release_installs_upgrades_and_uninstalls() {
     let cluster = RealCluster::take();
     cluster.remove_agents();
-    cluster.kubectl.must(&["create", "namespace", "nodegate"]);
-    let admits = "pod-security.kubernetes.io/enforce=privileged";
-    cluster.kubectl.must(&["label", "namespace", "nodegate", admits]);
+    enforce(&cluster, "privileged");
     let install = ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--wait", TIMEOUT];
     helm(&cluster, "helm", &install);
     let address = cluster.wait_pod_agent();
@@ -145,8 +155,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.wait(100);
     prober.stop();
     only_ready(&prober, &format!("helm upgrade, rollback and {} tests", 2 * HELM_TESTS));
-    helm(&cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    until_so(|| pods(&cluster.kubectl).is_empty(), || cluster.pods());
+    uninstall(&cluster);
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
     until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());
     for kind in ["clusterroles", "clusterrolebindings"] {

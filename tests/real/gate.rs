@@ -1,6 +1,7 @@
 //! The eviction gate behind a real API server: its reviews, its retries of a denial, plain `kubectl drain` of
 //! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
 
+use crate::hooks::course::Course;
 use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::prober::{Prober, health, median_and_longest};
 use nodegate_testbed::process::Program;
@@ -16,7 +17,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const DRAINS: u32 = 20;
 /// Without the gate, for comparison.
@@ -68,56 +69,21 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// A drain by kubectl, which knows nothing of nodegate, and the way back into service.
-struct Drained {
-    cordoned: Instant,
-    acknowledged: Instant,
-    evicted: Instant,
-    requests: Requests,
+/// Drains the node by kubectl, which knows nothing of nodegate, and returns it to service.
+fn drained(cluster: &RealCluster, site: &Site<'_>) -> (Course, Requests) {
+    let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
+    let drain = || drop(cluster.kubectl.must(&words));
+    let course = Course::of(site, drain, |of| of.acknowledged.is_some() && of.ending.is_some());
+    // The pod is back before the node: what is lost is lost by the drain alone.
+    site.start_again();
+    cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    site.wait_in_service();
+    let requests = site.requests(Way::Plain, course.began);
+    (course, requests)
 }
 
-impl Drained {
-    fn once(cluster: &RealCluster, site: &Site<'_>) -> Self {
-        let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
-        let began = Instant::now();
-        let [cordoned, acknowledged, evicted] = thread::scope(|scope| {
-            let drains = scope.spawn(|| cluster.kubectl.must(&words));
-            let times = watch(site);
-            drains.join().unwrap();
-            times
-        });
-        // The pod is back before the node: what is lost is lost by the drain alone.
-        site.start_again();
-        cluster.kubectl.must(&["uncordon", REAL_NODE]);
-        site.wait_in_service();
-        Self { cordoned, acknowledged, evicted, requests: site.requests(Way::Plain, began) }
-    }
-
-    fn is_acknowledged_first(&self) -> bool {
-        self.acknowledged <= self.evicted
-    }
-}
-
-/// Waits for the cordon, acknowledged, and the eviction, and returns when each was seen.
-fn watch(site: &Site<'_>) -> [Instant; 3] {
-    let mut times = [None; 3];
-    let step = || {
-        // The eviction first: what the agent says after it is no earlier.
-        let is_evicted = site.pods.are_ending();
-        let state = drain(site.agent);
-        let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
-        for (time, is_so) in times.iter_mut().zip([is_out, state["acknowledged"] == true, is_evicted]) {
-            *time = time.or(is_so.then(Instant::now));
-        }
-        let [cordoned, acknowledged, evicted] = times;
-        Some([cordoned?, acknowledged?, evicted?])
-    };
-    until_within(DEADLINE, step, || drain(site.agent).to_string())
-}
-
-fn total(drains: &[Drained]) -> (u32, u32) {
-    let requests = || drains.iter().map(|drained| drained.requests);
-    (requests().map(|of| of.all).sum(), requests().map(|of| of.lost).sum())
+fn is_acknowledged_first((course, _): &(Course, Requests)) -> bool {
+    course.acknowledged <= course.ending
 }
 
 /// With the gate no request is lost; without it requests are, so they would have shown.
@@ -127,38 +93,35 @@ fn plain_kubectl_drain_loses_no_request() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster, &WAYS);
     let gate = Gate::start(&cluster);
-    let held: Vec<_> = (0..DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+    let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &site)).collect();
     let of = |answer: &str, why: &str| {
         metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    assert!(
-        of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS),
-        "{}",
-        metrics()
-    );
-    assert_eq!(metric("nodegate_gate_unacknowledged_total"), 0, "{}", metrics());
+    let enough = of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS);
+    assert!(enough && metric("nodegate_gate_unacknowledged_total") == 0, "{}", metrics());
     drop(gate);
-    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| drained(&cluster, &site)).collect();
 
-    let ((requests, lost), (unheld_requests, unheld_lost)) = (total(&held), total(&unheld));
-    let of = |times: &dyn Fn(&Drained) -> [Instant; 2]| {
-        median_and_longest(held.iter().map(times).map(|[from, to]| to.saturating_duration_since(from)))
+    let between = |from: fn(&Course) -> Option<Duration>, to: fn(&Course) -> Option<Duration>| {
+        let time = |(course, _): &(Course, Requests)| Some(to(course)?.saturating_sub(from(course)?));
+        median_and_longest(held.iter().filter_map(time))
     };
-    let acknowledged = of(&|drained| [drained.cordoned, drained.acknowledged]);
-    let evicted = of(&|drained| [drained.acknowledged, drained.evicted]);
-    let lost_of = format!("{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost");
-    let unheld_of = format!("{UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost");
-    seen(
-        "plain kubectl drain",
-        format!(
-            "{lost_of}; median and longest to acknowledged {acknowledged}, then to eviction {evicted}; {unheld_of}"
-        ),
-    );
-    assert!(held.iter().all(Drained::is_acknowledged_first), "evicted before the balancers had acknowledged");
-    assert_eq!(lost, 0, "{:?}", held.iter().map(|drained| drained.requests).collect::<Vec<_>>());
+    let acknowledged = between(|course| course.out, |course| course.acknowledged);
+    let evicted = between(|course| course.acknowledged, |course| course.ending);
+    let lost = |drains: &[(Course, Requests)]| {
+        let sum = |of: fn(&Requests) -> u32| drains.iter().map(|(_, requests)| of(requests)).sum::<u32>();
+        format!("{} drains: {} of {} requests lost", drains.len(), sum(|of| of.lost), sum(|of| of.all))
+    };
+    let times = format!("median and longest to acknowledged {acknowledged}, then to eviction {evicted}");
+    let what = format!("behind the gate {}; {times}; without it {}", lost(&held), lost(&unheld));
+    seen("plain kubectl drain", what);
+    for drained in &held {
+        assert!(is_acknowledged_first(drained), "evicted before the balancers had acknowledged");
+        assert_eq!(drained.1.lost, 0, "{drained:?}");
+    }
     for drained in &unheld {
-        assert!(!drained.is_acknowledged_first(), "without the gate the pod waited, too");
-        assert!(drained.requests.lost > 0, "no request was lost without the gate");
+        assert!(!is_acknowledged_first(drained), "without the gate the pod waited, too");
+        assert!(drained.1.lost > 0, "no request was lost without the gate");
     }
 }
 

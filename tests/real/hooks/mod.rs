@@ -1,7 +1,7 @@
 //! `preStop` hooks on `/wait`, as a real kubelet runs them, and shutdowns as a real systemd-logind announces
 //! them.
 
-mod course;
+pub(crate) mod course;
 mod deletion;
 mod shutdown;
 
