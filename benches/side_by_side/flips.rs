@@ -25,9 +25,7 @@ const EVERY: Duration = Duration::from_micros(100);
 /// Milliseconds since the acknowledgement of a cordon; negative if the event came before it.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
-    /// The times to the first 503.
     pub(crate) answer: Vec<f64>,
-    /// The times to the event on a watch.
     pub(crate) watch: Vec<f64>,
 }
 

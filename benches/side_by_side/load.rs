@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 /// nodegate's answer for a ready node. nginx answers with a constant of the same size.
 pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
-/// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// True if each client sends all of its probes on one connection; else each probe opens one.
@@ -19,7 +18,6 @@ pub(crate) struct Load {
     pub(crate) clients: u32,
 }
 
-/// The end of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     After(Duration),

@@ -28,7 +28,6 @@ pub(crate) fn pin() {
     }
 }
 
-/// Returns a command that runs on the servers' core.
 fn on_server_core(program: &Path) -> Command {
     let Some(core) = SERVER_CORE.get() else { return system(program) };
     let mut taskset = system("taskset");

@@ -15,21 +15,17 @@ use std::time::Instant;
 /// reaches its size after some of them.
 const TURNS: u64 = 5;
 
-/// The results of one run.
 pub(crate) struct Results {
     /// The measurements of nodegate and of nginx under each kind of load.
     cells: [[Cell; 2]; Load::ALL.len()],
     flips: Flips,
     wakeups_per_second: f64,
     idle: MemoryUsage,
-    /// The memory after half of the probes.
     warm: MemoryUsage,
-    /// The memory after all probes.
     after: MemoryUsage,
     binary_megabytes: f64,
 }
 
-/// The measurements of one server under one kind of load.
 #[derive(Debug, Default)]
 struct Cell {
     /// CPU microseconds per request, by round.

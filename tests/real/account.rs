@@ -9,13 +9,11 @@ use std::process::Command;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/haproxy-kubeconfig");
 const NAMESPACES: [&str; 2] = ["shop", "web"];
 
-/// Runs the script as the cluster's administrator. Returns its output.
 fn script(cluster: &RealCluster, arguments: &[&str]) -> String {
     let mut script = Command::new(SCRIPT);
     must_run(script.args(arguments).env("KUBECONFIG", cluster.kubectl.kubeconfig()))
 }
 
-/// Asserts what a kubeconfig's account may do.
 fn may(account: &Kubectl, allowed: &[&str], denied: &[&str]) {
     for (questions, answer) in [(allowed, true), (denied, false)] {
         for question in questions {

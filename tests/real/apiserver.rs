@@ -16,14 +16,12 @@ use std::time::{Duration, Instant};
 
 /// The ways to the API servers: HAProxy's frontends.
 const WAYS: [&str; 3] = ["nodegate", "TCP check", "httpchk /readyz"];
-/// How many requests failed by each of them.
 type Lost = [usize; 3];
 /// The parts of the cluster with the API servers, and their addresses.
 const SERVERS: [(&str, &str); 2] = [("api-a", "10.10.0.1"), ("api-b", "10.10.0.2")];
 /// Each request is a process, a handshake and a read of etcd.
 const REQUESTS_A_SECOND: u32 = 6;
 const CLIENTS: u32 = 3;
-/// How long requests go on after an event.
 const AFTERWARDS: Duration = Duration::from_secs(15);
 /// Longer than agent and balancer need to take a server out that says that it shuts down.
 const DELAY: &str = "--shutdown-delay-duration=10s";
@@ -109,7 +107,6 @@ impl<'a> Site<'a> {
         lost
     }
 
-    /// Starts every API server again, one after the other, each by SIGTERM.
     fn restart_all(&self) {
         for (part, _) in SERVERS {
             self.cluster.node_script(&["end", part]);

@@ -17,7 +17,6 @@ const WITHOUT: &str = "--max-drained=100%";
 /// The time for which requests are counted while no node is cordoned.
 const WINDOW: Duration = Duration::from_mins(4);
 
-/// Starts an agent for each Node with this setting.
 fn start(cluster: &RealCluster, members: &[Member], budget: &str) -> Vec<Agent> {
     let start = |member: &Member| cluster.agent(member.name(), ServerRoute::A, "nodegate", &[budget]);
     let agents: Vec<_> = members.iter().map(start).collect();

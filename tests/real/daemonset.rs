@@ -94,7 +94,6 @@ fn only_ready(prober: &Prober, what: &str) {
 
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
 
-/// Returns Helm 4 and Helm 3.
 pub(crate) fn helms() -> [String; 2] {
     let three = fetched("helm3").expect("helm3 is needed: hack/install helm3");
     ["helm".to_owned(), three.to_str().unwrap().to_owned()]

@@ -11,7 +11,6 @@ const FROZEN: &str = "api-b";
 /// The phase of the agent's checks differs from round to round.
 const ROUNDS: usize = 2;
 
-/// An account that may not read Leases.
 pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
 /// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
@@ -40,7 +39,6 @@ fn an_api_server_cut_off_from_etcd_is_not_believed() {
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
 }
 
-/// Cuts the cable of this name, or freezes the API server.
 fn isolate(cluster: &RealCluster, agent: &Agent, fault: &'static str, rule: &str) {
     for _ in 0..ROUNDS {
         agent.wait_ready();

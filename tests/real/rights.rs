@@ -9,7 +9,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The time for which the test watches the agent.
 const WINDOW: Duration = Duration::from_mins(4);
 /// The requests per hour that the contract allows with Leases.
 const AN_HOUR: u32 = 60;
@@ -36,7 +35,6 @@ pub(crate) fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(Str
     all.into_values().collect()
 }
 
-/// The results of a window of time.
 struct Watched {
     requests: Vec<(String, u16)>,
     probes: u32,

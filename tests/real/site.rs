@@ -15,14 +15,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Requests a second on each way through each balancer.
 const REQUESTS_A_SECOND: u32 = 25;
 const CLIENTS: u32 = 4;
-/// The time after which a client gives up.
 const A_REQUEST: Duration = Duration::from_secs(5);
 /// Each asks once a second for each way; the acknowledgement comes after four seconds.
 const BALANCERS: [&str; 2] = ["lb1", "lb2"];
-/// The hook of the documents.
 pub(crate) const HOOK: &str = r#"httpGet: {host: 127.0.0.1, port: 25001, path: "/wait?timeout=30&settle=2"}"#;
 /// The namespace of the pods, and the configuration of their program.
 pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
@@ -31,7 +28,6 @@ pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain,
-    /// The pod with the hook of the documents.
     Held,
 }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Returns this node's taints for unreachable nodes.
 fn taints(cluster: &RealCluster, node: &str) -> Vec<Value> {
     let node = cluster.api.get(&format!("/api/v1/nodes/{node}")).unwrap_or_default();
     let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -17,7 +16,6 @@ fn taints(cluster: &RealCluster, node: &str) -> Vec<Value> {
     taints
 }
 
-/// Returns the effects of these taints.
 fn effects(cluster: &RealCluster, node: &str) -> Vec<String> {
     let effect = |taint: &Value| Some(taint["effect"].as_str()?.to_owned());
     let mut effects: Vec<String> = taints(cluster, node).iter().filter_map(effect).collect();

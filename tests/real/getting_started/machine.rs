@@ -48,7 +48,6 @@ set -a; eval "$command"; code=$?; set +a
 
 pub(super) struct Machine {
     pub(super) directory: PathBuf,
-    /// Runs the command in the variable `READERS_COMMAND`.
     pub(super) shell: Command,
 }
 

@@ -28,13 +28,10 @@ const READERS_OWN: [(&str, &str); 7] = [
     ("worker-2", "real-node-b"),
     ("10.0.0.12", SECOND_NODE_IP),
 ];
-/// The load balancers of the page.
 const BALANCERS: [&str; 2] = ["10.0.0.5", "10.0.0.6"];
-/// The port of the service in the page's HAProxy.
 const NODE_PORT: u16 = 30_443;
 const REMOVE: &str = "helm uninstall nodegate --namespace nodegate";
 
-/// How the images come to the nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Nodes,

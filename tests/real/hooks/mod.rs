@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The hook of the documents for a pod with an address of its own.
 const EXEC: &str =
     r#"command: [sh, -c, 'wget -qO- "http://$NODE_IP:25001/wait?timeout=30&settle=2" || true']"#;
 

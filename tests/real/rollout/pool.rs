@@ -27,13 +27,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
-/// How often each balancer asks.
 const USUAL: [&str; 2] = ["500ms rise 2", "2s rise 2"];
 const REQUESTS_A_SECOND: u32 = 20;
 const CLIENTS: u32 = 4;
 /// The time for which clients go on after a change.
 const AFTERWARDS: Duration = Duration::from_secs(2);
-/// The address of the balancers.
 const OUTSIDE: &str = "10.10.5.2";
 /// The node port of the first Service; the others follow.
 const NODE_PORT: u16 = 31_080;
@@ -78,11 +76,9 @@ pub(super) struct Pool<'a> {
     outside: Namespace,
 }
 
-/// What an event has cost.
 #[derive(Default)]
 pub(super) struct Cost {
     pub(super) requests: usize,
-    /// Requests lost on new and on kept connections.
     pub(super) lost: [usize; 2],
     /// How long each pod ended, from its deletion.
     pub(super) ends: Vec<Duration>,
@@ -329,7 +325,6 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Waits until the agent on a node is stale.
 pub(super) fn wait_stale(node: usize) {
     let address: SocketAddr = format!("{}:25001", NODES[node].1).parse().unwrap();
     let is_stale = || http::get(address, "/health").is_ok_and(|reply| reply.is_stale());
@@ -358,7 +353,6 @@ fn service(index: u16) -> String {
     if index == 0 { "ingress".to_owned() } else { format!("ingress-{index}") }
 }
 
-/// The `healthCheckNodePort` of a Service.
 fn health_port(index: u16) -> u16 {
     NODE_PORT + 100 + index
 }

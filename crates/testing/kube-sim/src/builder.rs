@@ -8,7 +8,7 @@ use crate::net::tls::{SetupError, Tls};
 use crate::server::ApiServer;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -18,8 +18,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 const NODE_BYTES: usize = 4_000;
+/// The initial content of every cluster.
+const INITIAL: &str = include_str!("initial.json");
 
-/// Settings of a simulator; see [`Sim::builder`].
 #[derive(Clone)]
 pub struct Builder {
     listen: SocketAddr,
@@ -50,7 +51,6 @@ impl Default for Builder {
 }
 
 impl Sim {
-    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -89,13 +89,11 @@ setters! {
 }
 
 impl Builder {
-    /// Adds a node with this name.
     #[must_use]
     pub fn node(self, name: &str) -> Self {
         self.nodes([name])
     }
 
-    /// Adds nodes with these names.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.nodes.extend(names.into_iter().map(|n| n.as_ref().to_owned()));
@@ -152,8 +150,8 @@ impl Builder {
                 tasks: Mutex::new(tasks),
             }),
         };
-        for object in initial_objects() {
-            // The objects are well-formed and the store is empty, so this cannot fail.
+        // The objects are well-formed and the store is empty, so this cannot fail.
+        for object in serde_json::from_str::<Vec<Value>>(INITIAL).unwrap_or_default() {
             let _ = sim.apply(object);
         }
         for node in &self.nodes {
@@ -161,21 +159,4 @@ impl Builder {
         }
         sim
     }
-}
-
-/// Returns the initial content of every cluster.
-fn initial_objects() -> Vec<Value> {
-    let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"].map(|name| {
-        let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
-        json!({"kind": "Namespace", "apiVersion": "v1", "metadata": metadata, "status": {"phase": "Active"}})
-    });
-    let service = json!({
-        "kind": "Service", "apiVersion": "v1", "metadata": {"name": "kubernetes", "namespace": "default"},
-        "spec": {
-            "clusterIP": "10.96.0.1", "type": "ClusterIP",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-        },
-        "status": {"loadBalancer": {}},
-    });
-    namespaces.into_iter().chain([service]).collect()
 }

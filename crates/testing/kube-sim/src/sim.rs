@@ -26,7 +26,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub(crate) struct Inner {
-    /// All servers, the first one first.
     pub(crate) servers: Vec<ApiServer>,
     pub(crate) node_bytes: usize,
     /// The interval of Lease renewals, if nodes have kubelets.
@@ -70,7 +69,6 @@ impl Sim {
         self.kubeconfig_for(ADMIN_TOKEN)
     }
 
-    /// Returns a kubeconfig with another token.
     pub fn kubeconfig_for(&self, token: &str) -> String {
         self.kubeconfig_as(&json!({ "token": token }))
     }
@@ -97,12 +95,10 @@ impl Sim {
         certificate.map(|certificate| self.api.tokens.refuse(certificate.to_vec())).is_some()
     }
 
-    /// Writes [`Sim::kubeconfig`] to a file.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Returns the current resourceVersion.
     pub fn version(&self) -> u64 {
         self.store().version()
     }
@@ -111,12 +107,10 @@ impl Sim {
         &self.api.store
     }
 
-    /// Returns the fault switches for requests.
     pub fn faults(&self) -> &Faults {
         &self.api.faults
     }
 
-    /// Returns the counters of requests and connections.
     pub fn counters(&self) -> &Counters {
         &self.api.counters
     }
@@ -159,7 +153,6 @@ impl Sim {
         self.store().get(by_plural(plural), &Key::new(namespace, name)).map(|o| o.value.clone())
     }
 
-    /// Returns all objects of a plural resource.
     pub fn list(&self, plural: &str) -> Vec<Value> {
         let all = self.store().list(by_plural(plural), &Selector::default()).1;
         all.iter().map(|object| object.value.clone()).collect()
@@ -181,7 +174,6 @@ impl Sim {
         ApiServer::restart(self).await
     }
 
-    /// Returns a copy of etcd's current content.
     pub fn back_up_etcd(&self) -> Backup {
         self.store().back_up()
     }
@@ -199,7 +191,6 @@ impl Sim {
         self.store().restore(backup);
     }
 
-    /// Returns all API servers, the first one first.
     pub fn servers(&self) -> Vec<ApiServer> {
         self.inner.servers.clone()
     }

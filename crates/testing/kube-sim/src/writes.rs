@@ -29,7 +29,6 @@ pub(crate) fn accept(resource: &Resource, namespace: &str, object: &mut Value) {
     }
 }
 
-/// Prepares a new object for the store.
 pub(crate) fn prepare_creation(resource: &Resource, object: &mut Value) {
     let meta = meta_mut(object);
     meta.remove("deletionTimestamp");

@@ -23,7 +23,6 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The address of the load balancer.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// The Service that some agents watch.
 const SERVICE: &str = "default/web";
@@ -34,7 +33,6 @@ pub(crate) struct SimulatedAgent {
     background: AbortHandle,
     _tasks: JoinSet<()>,
     starved: Observed<bool>,
-    /// The time at which the verdict last became Ready or stopped being Ready.
     last_pool_change: Arc<Mutex<Instant>>,
     /// The time before which the agent must not listen unless the API server has answered.
     must_not_open_before: Instant,
@@ -62,7 +60,6 @@ impl SimulatedAgent {
         Self::start_with(settings, network, trace)
     }
 
-    /// Starts an agent with these settings.
     pub(crate) fn start_with(settings: AgentSettings, network: &Network, trace: &Trace) -> Self {
         let starved = Observed::new(false);
         let local_checks = LocalChecks::none();
@@ -132,7 +129,6 @@ impl SimulatedAgent {
         nodegate_clock::now().checked_sub(ago)
     }
 
-    /// Returns the transitions that the freshness state machine has taken.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
         self.agent.watch_metrics.transitions()
     }
@@ -155,7 +151,6 @@ impl SimulatedAgent {
         self.ask("/metrics").text().contains("reason=\"relist\"")
     }
 
-    /// Returns the answer to a probe of the load balancer.
     pub(crate) fn ask(&self, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
         let answered = self.agent.app.respond_to(request, self.now(), BALANCER).now_or_never();

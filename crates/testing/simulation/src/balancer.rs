@@ -15,7 +15,6 @@ const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One load balancer, with a probe request of each kind.
 pub(crate) struct Balancer {
-    /// The time since which the current agent listens.
     began: Instant,
     /// For each kind of probe request, the number of answers in a row that take the node out.
     out_in_a_row: [u32; KINDS.len()],
@@ -29,7 +28,6 @@ impl Balancer {
         Self { began, out_in_a_row: [0; KINDS.len()], out_since: None }
     }
 
-    /// Notes an answer to the probe request of this kind.
     pub(crate) fn received(&mut self, kind: usize, takes_out: bool) {
         let in_a_row = &mut self.out_in_a_row[kind];
         *in_a_row = if takes_out { *in_a_row + 1 } else { 0 };

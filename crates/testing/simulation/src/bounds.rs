@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 /// The bounds from the beginning of a fault until the agent has recovered from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultBounds {
-    /// The time for which the agent may miss a change of the Node.
     pub(crate) unseen: Duration,
     /// True if no fault hides events of the Node while its Lease is renewed. Then proof must not be dated
     /// later than the state that it proves.
@@ -32,7 +31,6 @@ impl FaultBounds {
 /// which it resumes with backoff.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aftermath {
-    /// The time at which the agent had recovered.
     recovered: Option<Instant>,
     unseen: Duration,
     retry_after: Duration,
@@ -57,7 +55,6 @@ impl Aftermath {
         self.recovered.is_some_and(|at| nodegate_clock::now().saturating_duration_since(at) <= time)
     }
 
-    /// Returns the time for which a change of the Node may be missed.
     pub(crate) fn unseen(&self) -> Duration {
         if self.lasts(self.unseen) { self.unseen } else { Duration::ZERO }
     }
@@ -81,7 +78,6 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
 impl Planned {
-    /// Returns the delay of answers.
     pub(crate) fn answers_late(&self) -> Duration {
         match self.fault {
             SimulatedFault::Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
@@ -90,7 +86,6 @@ impl Planned {
         }
     }
 
-    /// Returns the kind of stream that the server loses.
     pub(crate) fn loses(&self) -> StreamKind {
         [StreamKind::Nodes, StreamKind::Leases, StreamKind::Services][(self.force * 2.99) as usize]
     }
@@ -129,7 +124,6 @@ impl Planned {
             )
     }
 
-    /// Returns the effect on proof for servers behind `address`.
     pub(crate) fn proof_effect(&self, address: Address) -> ProofEffect {
         match self.fault.proof_effect() {
             ProofEffect::BlocksServer if !self.all && address == Address::RoundRobin => ProofEffect::Disturbs,

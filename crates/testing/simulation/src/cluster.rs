@@ -15,17 +15,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The name of the agent's node.
 pub(crate) const NODE: &str = "n1";
 const TOKEN: &str = "agent";
-/// The other Node of the cluster.
 const OTHER: &str = "other";
 /// The number of writes after which the Service's numbers of endpoints repeat.
 const MOST_ENDPOINTS: u64 = 23;
 /// The number of writes after a copy of etcd: more than in an episode.
 const WRITTEN_SINCE_COPY: u64 = 150;
 
-/// A cluster with its network and its active faults.
 pub(crate) struct SimulatedCluster {
     pub(crate) sim: Sim,
     servers: Vec<ApiServer>,
@@ -33,7 +30,6 @@ pub(crate) struct SimulatedCluster {
     active: Vec<Active>,
     token: String,
     service: bool,
-    /// The number of the Service's endpoints on the node.
     pub(crate) endpoints: u64,
     /// The copy of etcd from the beginning of the episode, and the number of endpoints then.
     backup: Option<(Backup, u64)>,
@@ -82,7 +78,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// Returns the Node as etcd has it.
     pub(crate) fn node(&self) -> Node {
         let node = self.sim.node(NODE).map(|node| node_facts(node.to_string().as_bytes()));
         node.map_or(Node::Absent, |facts| Node::Present(facts.expect("a Node")))
@@ -90,7 +85,6 @@ impl SimulatedCluster {
 
     // === Other writers ===
 
-    /// Writes the other Node, and changes the Service's endpoints.
     pub(crate) fn noise(&mut self, number: u64) {
         self.write_elsewhere(number);
         if self.service {
@@ -110,7 +104,6 @@ impl SimulatedCluster {
         !self.has(SimulatedFault::KubeletDead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
     }
 
-    /// Renews the Node's Lease, if the kubelet does.
     pub(crate) fn renew(&self) {
         if !self.renews() {
             return;
@@ -247,7 +240,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// Ends a fault and records its end.
     pub(crate) fn end(&mut self, planned: &Planned) {
         let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
             return;

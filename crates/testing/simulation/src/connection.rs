@@ -33,22 +33,15 @@ pub(crate) struct ServerFaults {
     pub(crate) frozen: bool,
     /// Packets are dropped; the kernel gives the connection up some seconds later.
     pub(crate) unreachable: bool,
-    /// The delay of every event.
     pub(crate) late: Duration,
-    /// The delay of every answer.
     pub(crate) answers_late: Duration,
-    /// The server sends no bookmarks.
     pub(crate) no_bookmarks: bool,
 }
 
-/// The agent's use of the API.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ApiUsage {
-    /// The number of requests, answered or not.
     pub(crate) requests: u64,
-    /// The number of connections that were opened.
     pub(crate) connections: u64,
-    /// The largest number of connections that were open at once.
     pub(crate) most_open: usize,
     /// The time at which the last answered consistent read was sent.
     pub(crate) last_consistent_read: Option<Instant>,
@@ -56,7 +49,6 @@ pub(crate) struct ApiUsage {
     pub(crate) first_for_nodes: Option<Instant>,
 }
 
-/// The state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) faults: ServerFaults,
@@ -64,7 +56,6 @@ pub(crate) struct Link {
     pub(crate) half_open: bool,
     /// The server has sent GOAWAY: open streams go on, new requests take another connection.
     pub(crate) leaving: bool,
-    /// The end of the connection, if it has ended.
     pub(crate) broken: Option<ConnectionEnd>,
 }
 
@@ -78,7 +69,6 @@ impl Link {
     }
 }
 
-/// A connection to one API server.
 pub(crate) struct SimulatedConnection {
     pub(crate) id: u64,
     pub(crate) server: usize,
@@ -137,7 +127,6 @@ impl SimulatedConnection {
     }
 }
 
-/// The kind of objects in a watch stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     Nodes,
@@ -184,10 +173,8 @@ pub(crate) fn response_body(
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A frame and the time at which it arrives.
 type TimedFrame = (Instant, Result<Frame<Bytes>, BoxError>);
 
-/// Runs the server's side of a body.
 async fn send(
     connection: Arc<SimulatedConnection>,
     watch: Option<Lost>,

@@ -15,7 +15,6 @@ use tokio::time::sleep;
 const NODES: usize = 50;
 const LIMIT: usize = NODES / 2;
 const TOKEN: &str = "agent";
-/// The interval at which the pool is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 struct Fleet {
@@ -73,7 +72,6 @@ impl Fleet {
     }
 }
 
-/// Runs a scene under simulated time.
 fn play(seed: u64, scene: impl AsyncFnOnce(Fleet)) {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

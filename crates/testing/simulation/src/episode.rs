@@ -85,7 +85,6 @@ impl RunningWorld {
         ended.map_err(|what| format!("{what} ({})", faults.join(" + ")))
     }
 
-    /// Begins and ends the faults at their times, and checks the cost.
     async fn inject_faults(&mut self, plan: &Plan) -> Result<(), String> {
         let began = nodegate_clock::now();
         let before = self.cluster.network.usage();
@@ -224,7 +223,6 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Returns an error if the agent should have been fresh by now.
     fn in_time(&self, plan: &Plan, healed: Instant, now: Instant, within: Duration) -> Result<(), String> {
         let since = |then: Instant| now.saturating_duration_since(then);
         if since(healed) > within {

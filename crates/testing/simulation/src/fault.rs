@@ -31,11 +31,9 @@ pub(crate) enum ProofEffect {
 /// The servers that give no proof while a fault lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopsProof {
-    /// None: all servers give proof.
     Nothing,
     /// The servers that the fault hits; the others give proof.
     ItsServers,
-    /// All API servers of the world.
     Everything,
 }
 
@@ -47,7 +45,6 @@ const BREAKS: bool = false;
 /// Defines the faults in one table.
 macro_rules! faults {
     ($($fault:ident: $name:literal, $extent:ident, $effect:ident, $stops:ident, $connection:ident;)*) => {
-        /// The kinds of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum SimulatedFault {
             $($fault,)*
@@ -117,7 +114,6 @@ impl SimulatedFault {
         self.row().1 == Extent::Moment
     }
 
-    /// Returns true if the fault can hit one server alone.
     pub(crate) fn is_of_a_server(self) -> bool {
         self.row().1 == Extent::Server
     }
@@ -130,7 +126,6 @@ impl SimulatedFault {
         self.row().3
     }
 
-    /// Returns true if the fault leaves the connection alone.
     pub(crate) fn keeps_the_connection(self) -> bool {
         self.row().4
     }

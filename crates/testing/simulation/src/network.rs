@@ -30,10 +30,8 @@ const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 /// The time for which a failed attempt moves the round robin on.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// The choice of the server of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// Always the first server.
     Direct,
     /// The server after that of the newest connection, open or lost; after that of the last attempt if that
     /// one failed just now.
@@ -113,7 +111,6 @@ impl Network {
         }
     }
 
-    /// Drops every packet of the connections that are open now.
     pub(crate) fn half_open(&self) {
         for connection in self.connections(None) {
             connection.link.modify(|link| link.half_open = true);
@@ -125,7 +122,6 @@ impl Network {
         self.connections(None).iter().for_each(|connection| breaks(connection, ConnectionEnd::Reset));
     }
 
-    /// Sends GOAWAY on every connection.
     pub(crate) fn go_away(&self) {
         for connection in self.connections(None) {
             connection.link.modify(|link| link.leaving = true);
@@ -139,12 +135,10 @@ impl Network {
         lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
     }
 
-    /// Returns true if a watch of this kind is open.
     pub(crate) fn watches(&self, what: StreamKind) -> bool {
         self.lock().streams.iter().any(|(kind, lost)| *kind == what && lost.strong_count() > 0)
     }
 
-    /// Sets the agent's token.
     pub(crate) fn give_token(&self, token: &str) {
         self.lock().token = bearer(token);
     }
@@ -182,7 +176,6 @@ impl Network {
         wanted.filter_map(|(_, connection)| connection.upgrade()).collect()
     }
 
-    /// Returns the server of the agent's newest connection.
     pub(crate) fn server_in_use(&self) -> usize {
         self.connections(None).last().map_or(0, |connection| connection.server)
     }
@@ -267,7 +260,6 @@ impl Network {
         }
     }
 
-    /// Returns the client's connection, or a new one.
     async fn connection(&self, slot: &Slot) -> Result<Arc<SimulatedConnection>, BoxError> {
         // Streams of one client share a connection: a request that comes during the connect waits for it.
         let mut slot = slot.lock().await;

@@ -16,11 +16,9 @@ const REMEMBERED: usize = 400;
 /// The time within which a renewal and a change count as simultaneous: they may arrive in either order.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// A kind of probe request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeKind {
     pub(crate) request: &'static str,
-    /// The status for a draining node.
     drain: Option<u16>,
     /// True if the check `custom_conditions` is named, too.
     conditions: bool,
@@ -47,7 +45,6 @@ pub(crate) fn answers(policy: &Policy, node: &Node, stale: bool) -> [SimulatedAn
     })
 }
 
-/// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SimulatedAnswer {
     pub(crate) status: u16,
@@ -60,18 +57,15 @@ impl SimulatedAnswer {
         self.status != 200
     }
 
-    /// Returns the answer as text for the trace.
     pub(crate) fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body))
     }
 }
 
-/// The bounds of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerBounds {
     /// The time for which the answer may miss a change.
     pub(crate) unseen: Duration,
-    /// True if proof may be unavailable.
     pub(crate) stale_allowed: bool,
     /// True if no fault hides events of the Node while its Lease is renewed.
     pub(crate) dates_are_exact: bool,
@@ -84,7 +78,6 @@ struct State {
     stale: [SimulatedAnswer; KINDS.len()],
 }
 
-/// The judge of answers.
 pub(crate) struct Oracle {
     policy: Policy,
     states: VecDeque<State>,
@@ -93,9 +86,7 @@ pub(crate) struct Oracle {
     /// The oldest state that a fresh answer may have: the agent has shown it, or it was the state when the
     /// agent started, whose first list is consistent.
     shown: usize,
-    /// The times at which the agent has shown states.
     shown_at: VecDeque<(Instant, usize)>,
-    /// True if the agent has shown no state yet.
     knows_nothing: bool,
     /// The last proof when the answers became stale.
     outdated: Option<LastProof>,
@@ -105,10 +96,8 @@ pub(crate) struct Oracle {
 #[derive(Clone, Copy)]
 struct LastProof(Option<Instant>);
 
-/// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// The answer is fresh.
     Fresh,
     /// The answer is stale: what `--on-stale` makes of the last known facts.
     Stale,

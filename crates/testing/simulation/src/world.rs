@@ -17,9 +17,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
-/// The number of episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// The wall clock's time at the beginning.
 const BEGINNING: Duration = Duration::from_hours(500_000);
 /// A time, and the most requests in it after the heartbeat's stream is lost. A new watch restores the
 /// heartbeat. Without one the agent would send a check every 12.9 s, that is 28 times.
@@ -65,7 +63,6 @@ pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
     })
 }
 
-/// The times of the next action of each actor.
 pub(crate) struct Schedule {
     event: Instant,
     probe: Instant,
@@ -73,14 +70,12 @@ pub(crate) struct Schedule {
     noise: Instant,
 }
 
-/// A world whose tasks run.
 pub(crate) struct RunningWorld {
     pub(crate) settings: WorldSettings,
     pub(crate) random: Rng,
     pub(crate) cluster: SimulatedCluster,
     pub(crate) agent: SimulatedAgent,
     pub(crate) oracle: Oracle,
-    /// The bounds that hold now.
     pub(crate) bounds: FaultBounds,
     /// The bounds that the last episode leaves behind.
     pub(crate) aftermath: Aftermath,
@@ -184,7 +179,6 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Writes another Node, and changes the Service's endpoints.
     pub(crate) fn write(&mut self) {
         self.written += 1;
         self.cluster.noise(self.written);
@@ -214,13 +208,11 @@ impl RunningWorld {
         Ok(self.listens)
     }
 
-    /// Sets whether the agent's tasks get CPU time.
     pub(crate) fn starve(&mut self, starved: bool) {
         self.starved = (starved, nodegate_clock::now());
         self.agent.starve(starved);
     }
 
-    /// Starts another agent in place of this one.
     pub(crate) fn restart_agent(&mut self) {
         self.report.transitions(&self.agent.transitions());
         self.agent = SimulatedAgent::start(&self.settings, &self.cluster.network, &self.trace);
@@ -229,7 +221,6 @@ impl RunningWorld {
         self.listens = false;
     }
 
-    /// Sends all probes of the load balancer, and judges the answers.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.is_well()?;
         if !self.update_listener()? {

@@ -31,12 +31,10 @@ impl Debian {
         Self { first, _boot: boot, _work: work }
     }
 
-    /// Waits until all units have started.
     pub fn wait_running(&self) {
         assert_eq!(self.run("systemctl is-system-running --wait"), "running\n");
     }
 
-    /// Returns true if the system has ended.
     pub fn has_ended(&self) -> bool {
         !Path::new(&format!("/proc/{}", self.first)).exists()
     }
@@ -61,7 +59,6 @@ impl Debian {
         command.output().unwrap()
     }
 
-    /// Runs a script that must succeed. Returns its output.
     pub fn run(&self, script: &str) -> String {
         let output = self.output(script);
         let (stdout, stderr) =
@@ -92,7 +89,6 @@ fn started(script: u32) -> Option<u32> {
     (is_systemd && Path::new(&format!("/proc/{first}/root/run/systemd/private")).exists()).then_some(first)
 }
 
-/// Returns the first child of a process.
 fn child(pid: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

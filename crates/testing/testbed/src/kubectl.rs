@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// kubectl with a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
@@ -19,7 +18,6 @@ impl Kubectl {
         Self { kubeconfig: kubeconfig.to_owned(), cache: directory.join("kubectl-cache") }
     }
 
-    /// Returns the path of the kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Sends a signal by its name.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "no SIG{name} for {pid}");
@@ -19,7 +18,6 @@ pub fn signal(pid: u32, name: &str) {
 pub struct StoppedProcess(u32);
 
 impl StoppedProcess {
-    /// Stops the process with SIGSTOP.
     pub fn new(pid: u32) -> Self {
         signal(pid, "STOP");
         Self(pid)
@@ -37,7 +35,6 @@ impl Drop for StoppedProcess {
 pub struct Program(Child);
 
 impl Program {
-    /// Starts the program in the background.
     pub fn start(command: &mut Command) -> Self {
         Self::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     }
@@ -54,12 +51,10 @@ impl Program {
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}; hack/install installs it")))
     }
 
-    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Returns the exit status if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
@@ -74,22 +69,18 @@ impl Drop for Program {
     }
 }
 
-/// Returns what the kernel says of a process.
 pub fn proc(pid: u32) -> Process {
     Process::new(pid.cast_signed()).unwrap()
 }
 
-/// Returns the live threads of a process.
 pub fn threads(pid: u32) -> Vec<Task> {
     proc(pid).tasks().unwrap().flatten().collect()
 }
 
-/// Returns the number of the process's threads with this name.
 pub fn threads_named(pid: u32, name: &str) -> usize {
     threads(pid).iter().filter(|thread| thread.stat().is_ok_and(|stat| stat.comm == name)).count()
 }
 
-/// Returns the number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     proc(pid).fd_count().unwrap()
 }

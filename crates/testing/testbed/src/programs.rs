@@ -5,32 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the agent.
 pub fn agent() -> PathBuf {
     built("nodegate", "--bin nodegate")
 }
 
-/// Returns the eviction gate.
 pub fn eviction_gate() -> PathBuf {
     built("nodegate-eviction-gate", "-p nodegate-eviction-gate")
 }
 
-/// Returns the program that delays a shutdown.
 pub fn nodegate_shutdown() -> PathBuf {
     built("nodegate-shutdown", "-p nodegate-shutdown")
 }
 
-/// Returns the kubectl plugin.
 pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
 }
 
-/// Returns the program beside HAProxy.
 pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
 }
 
-/// Returns the program of `make demo`.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")
 }

@@ -6,21 +6,16 @@ use crate::wire::request::{QueryString, ResourcePath};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The bearer token of the administrator.
 pub const ADMIN_TOKEN: &str = "sim-admin";
 
 /// One rule, as in a `PolicyRule`.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The API group; `""` is the core group.
     group: &'static str,
-    /// The resources, `nodes` or `nodes/status`.
     pub resources: Vec<&'static str>,
-    /// The only object's name; `None` for all.
     name: Option<&'static str>,
     /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
     namespace: Option<&'static str>,
-    /// The verbs that the rule allows.
     verbs: Vec<&'static str>,
 }
 
@@ -30,13 +25,11 @@ impl Rule {
         Rule { group, resources: resources.to_vec(), name: None, namespace: None, verbs: verbs.to_vec() }
     }
 
-    /// Returns the same rule for one namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &'static str) -> Self {
         Rule { namespace: Some(namespace), ..self }
     }
 
-    /// Returns the same rule for one object.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
         Rule { name: Some(name), ..self }
@@ -54,7 +47,6 @@ impl Rule {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest<'a> {
     target: &'a ResourcePath,
-    /// The verb: `get`, `list`, `watch`, …
     verb: &'a str,
     name: &'a str,
 }
@@ -157,7 +149,6 @@ impl Tokens {
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
     }
 
-    /// Refuses a client certificate from now on.
     pub(crate) fn refuse(&self, certificate: Vec<u8>) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(certificate);
     }

@@ -203,7 +203,6 @@ impl Watch {
         }
     }
 
-    /// Returns the event for a change, as this selector sees it.
     fn change_line(&self, change: &Change) -> Option<Bytes> {
         // If etcd was restored before a server that was cut off saw a change, the server never sees it.
         if change.version <= self.from || change.restores != self.api.store.restores() {
@@ -244,7 +243,6 @@ impl Watch {
     }
 }
 
-/// The time between two bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);

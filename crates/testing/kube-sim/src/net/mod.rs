@@ -76,13 +76,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Net {
-    /// Returns `http://127.0.0.1:port` or `https://…`.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -147,7 +145,6 @@ impl Net {
         Some(task)
     }
 
-    /// Resets every open connection.
     pub fn reset_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
             connection.switch.reset_on_close();

@@ -12,10 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// An error that keeps the simulator from starting, or from making a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The port could not be bound.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
-    /// An error of a key or certificate.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// An error of the TLS configuration, or of the CA for client certificates.

@@ -22,15 +22,12 @@ const WATCH_QUEUE: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The resourceVersion of the change.
     pub version: u64,
     /// The number of restores of etcd before the change.
     pub restores: u32,
     /// The object after the change. For a deletion, its last state with the new version.
     pub object: Obj,
-    /// The object before the change.
     pub old: Option<Obj>,
-    /// True if the object is gone.
     pub deleted: bool,
 }
 
@@ -50,7 +47,6 @@ pub(crate) enum Edit {
 /// A running watch: its initial events and its feed.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// The objects to send first.
     pub initial: Vec<Obj>,
     /// The changes since the start version.
     pub replay: Vec<Arc<Change>>,
@@ -79,7 +75,6 @@ struct Table {
 
 struct State {
     version: u64,
-    /// The number of restores.
     restores: u32,
     /// Ordered, so that the same seed gives the same run.
     tables: BTreeMap<&'static str, Table>,
@@ -115,7 +110,6 @@ impl Store {
         self.lock().version
     }
 
-    /// Returns the number of restores so far.
     pub(crate) fn restores(&self) -> u32 {
         self.lock().restores
     }
@@ -270,7 +264,6 @@ impl Table {
         }
     }
 
-    /// Forgets the history up to this version.
     fn forget(&mut self, version: u64) {
         self.changes.clear();
         self.compacted = version;

@@ -36,7 +36,6 @@ impl ObjectFormat {
         }
     }
 
-    /// Renders an object.
     pub(crate) fn render(self, object: &Value) -> String {
         self.form(object).to_string()
     }

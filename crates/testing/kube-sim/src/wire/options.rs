@@ -11,7 +11,6 @@ pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) enum ReadSource {
-    /// The current content of etcd.
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),

@@ -88,7 +88,6 @@ impl ResourcePath {
 pub(crate) struct QueryString(Vec<(String, String)>);
 
 impl QueryString {
-    /// Parses the part of a URL after the question mark.
     pub(crate) fn parse(text: &str) -> Self {
         QueryString(form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }

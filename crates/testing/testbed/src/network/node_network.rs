@@ -22,9 +22,7 @@ const UID: u32 = 65521;
 /// The timing of the check `network` unless its settings begin with another one.
 const TIMING: &str = "interval=200ms,timeout=4s,";
 
-/// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
-/// The resolver's IPv6 address.
 pub const RESOLVER_V6: &str = "fd78::53";
 
 /// The three namespaces. Drop removes them. Until then, the thread that made them is on the node.
@@ -32,9 +30,7 @@ pub struct NodeNetwork {
     _on_node: Stay,
     resolver_program: Option<Child>,
     node: Namespace,
-    /// The router.
     pub router: Namespace,
-    /// The resolver's machine.
     pub resolver: Namespace,
     files: TempDir,
 }
@@ -69,7 +65,6 @@ impl NodeNetwork {
         net
     }
 
-    /// Builds the network without default routes on the node.
     pub fn without_routes() -> Self {
         let [node, router, resolver] = ["node", "router", "resolver"].map(Namespace::new);
         let files = tempfile::tempdir().unwrap();
@@ -100,17 +95,14 @@ impl NodeNetwork {
         net
     }
 
-    /// Runs a shell command on the node.
     pub fn node(&self, command: &str) {
         self.node.shell(command);
     }
 
-    /// Runs a shell command on the router.
     pub fn router(&self, command: &str) {
         self.router.shell(command);
     }
 
-    /// Writes the node's resolv.conf.
     pub fn nameservers(&self, addresses: &[&str]) {
         let lines: Vec<String> = addresses.iter().map(|address| format!("nameserver {address}")).collect();
         fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
@@ -124,7 +116,6 @@ impl NodeNetwork {
         self.start_dnsmasq(known.into_iter().chain(big));
     }
 
-    /// Starts a dnsmasq that refuses every query.
     pub fn start_resolver_that_refuses(&mut self) {
         self.start_dnsmasq([]);
     }
@@ -138,12 +129,10 @@ impl NodeNetwork {
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
     }
 
-    /// Sends a signal to the resolver by its name, such as STOP or CONT.
     pub fn signal_resolver(&self, signal: &str) {
         process::signal(self.resolver_program.as_ref().unwrap().id(), signal);
     }
 
-    /// Kills dnsmasq at once.
     pub fn kill_resolver(&mut self) {
         if let Some(mut resolver) = self.resolver_program.take() {
             resolver.kill().unwrap();

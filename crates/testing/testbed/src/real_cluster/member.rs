@@ -25,7 +25,6 @@ pub struct Member {
 }
 
 impl RealCluster {
-    /// Adds a Ready Node with this name.
     pub fn member(&self, name: &str) -> Member {
         let silent = Arc::new(AtomicBool::new(false));
         let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, renewal: None };
@@ -65,12 +64,10 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 }
 
 impl Member {
-    /// Returns the name of the Node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the API path of the Node.
     pub fn path(&self) -> String {
         format!("/api/v1/nodes/{}", self.name)
     }

@@ -91,14 +91,12 @@ impl Power<'_> {
         self.run(&["cut"]);
     }
 
-    /// Boots the node again.
     pub fn boot(&mut self) {
         self.run(&["boot"]);
         self.is_off = false;
     }
 }
 
-/// Returns the time since 1970.
 pub fn now() -> Duration {
     UNIX_EPOCH.elapsed().unwrap()
 }
