@@ -6,10 +6,8 @@ use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::prober::{Prober, health, median_and_longest};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, MERGE, Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, is_ending, repository_file,
-    seen, until_so,
+    Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, repository_file, seen, until_so,
 };
-use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::{Agent, http, programs};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -176,16 +174,16 @@ impl FullNode {
 
     /// Evicts each pod once, all at the same time, and returns the status codes.
     fn evict_all(&self, cluster: &RealCluster) -> Vec<u16> {
-        send_all(cluster, "POST", self.pods.iter().map(|pod| eviction("full", pod)))
+        let evictions = self.pods.iter().map(|pod| {
+            let metadata = json!({"name": pod, "namespace": "full"});
+            let eviction = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata,
+                "deleteOptions": {"gracePeriodSeconds": 0},
+            });
+            (format!("{PODS_PATH}/{pod}/eviction"), "application/json", eviction)
+        });
+        send_all(cluster, "POST", evictions)
     }
-}
-
-/// Returns the request that evicts a pod at once.
-fn eviction(namespace: &str, pod: &str) -> (String, &'static str, Value) {
-    let metadata = json!({"name": pod, "namespace": namespace});
-    let at_once = json!({"gracePeriodSeconds": 0});
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
-    (format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction"), "application/json", eviction)
 }
 
 /// Sends these requests to the API server, many at the same time, and returns their status codes.
@@ -276,52 +274,4 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     assert!(denied >= 1_600, "{denied} evictions");
     let what = format!("{denied} evictions beside them, 0 before the acknowledgement");
     seen("five drainers", format!("{what}; all drained after {took:.1?}"));
-}
-
-/// The gate's own pods, Running and not Ready, on a node that is drained: their budget lets them go, and would not without
-/// its policy for unhealthy pods.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn the_budget_lets_pods_go_that_are_not_ready() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let manifests = repository_file("manifests/eviction-gate.yaml");
-    let budget =
-        manifests.split("\n---\n").find(|object| object.contains("kind: PodDisruptionBudget")).unwrap();
-    cluster.apply(budget);
-    let node = cluster.member("gate-node");
-    cluster.apply(include_str!("objects/unhealthy-gate.yaml"));
-    let pods_path = "/api/v1/namespaces/nodegate/pods";
-    let budget_path = format!("/apis/policy/v1/namespaces/nodegate/poddisruptionbudgets/{NAME}");
-    let mut answers = Vec::new();
-    for policy in ["AlwaysAllow", "IfHealthyBudget"] {
-        let spec = json!({"spec": {"unhealthyPodEvictionPolicy": policy}});
-        cluster.api.patch(&budget_path, MERGE, &spec).unwrap();
-        let two_pods = || {
-            let pods =
-                cluster.api.get(&format!("{pods_path}?fieldSelector=spec.nodeName={}", node.name())).ok()?;
-            let pods = pods["items"].as_array()?.iter().filter(|pod| !is_ending(pod));
-            let names: Vec<_> =
-                pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
-            (names.len() == 2).then_some(names)
-        };
-        let pods = until_within(DEADLINE, two_pods, || cluster.pods());
-        for pod in &pods {
-            let conditions = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
-            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
-            cluster.api.patch(&format!("{pods_path}/{pod}/status"), STRATEGIC, &status).unwrap();
-        }
-        let seen_by_controller = || {
-            let budget = cluster.api.get(&budget_path).unwrap_or_default();
-            let (status, generation) = (&budget["status"], &budget["metadata"]["generation"]);
-            let counts = [&status["expectedPods"], &status["currentHealthy"], &status["observedGeneration"]];
-            counts == [&json!(2), &json!(0), generation]
-        };
-        until_so(seen_by_controller, || "the budget's status".to_owned());
-        answers.push(send_all(&cluster, "POST", pods.iter().map(|pod| eviction("nodegate", pod))));
-    }
-    cluster.kubectl.must(&["--namespace=nodegate", "delete", "deployment,poddisruptionbudget", NAME]);
-    assert_eq!(answers, [[201, 201], [429, 429]]);
-    let what = "two of two pods that are not ready are evicted; 0 of 2 without its policy";
-    seen("the gate's own budget", what);
 }

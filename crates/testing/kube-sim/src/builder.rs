@@ -2,7 +2,6 @@
 
 use crate::api::auth::Tokens;
 use crate::api_parts::Api;
-use crate::cluster::node_controller;
 use crate::net::Net;
 use crate::net::tls::{SetupError, Tls};
 use crate::server::ApiServer;
@@ -15,7 +14,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 
 const NODE_BYTES: usize = 4_000;
 /// The initial content of every cluster.
@@ -30,7 +28,6 @@ pub struct Builder {
     node_bytes: usize,
     kubelets: bool,
     lease_interval: Duration,
-    lifecycle: bool,
     anonymous: Option<bool>,
 }
 
@@ -44,7 +41,6 @@ impl Default for Builder {
             node_bytes: NODE_BYTES,
             kubelets: false,
             lease_interval: Duration::from_secs(10),
-            lifecycle: true,
             anonymous: None,
         }
     }
@@ -81,8 +77,6 @@ setters! {
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
     lease_interval(interval: Duration) => lease_interval = interval;
-    /// Sets whether a taint follows a cordon (default on).
-    lifecycle(on: bool) => lifecycle = on;
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
     anonymous(on: bool) => anonymous = Some(on);
@@ -136,10 +130,6 @@ impl Builder {
     }
 
     fn assemble(self, servers: Vec<ApiServer>) -> Sim {
-        let mut tasks = JoinSet::new();
-        if self.lifecycle {
-            tasks.spawn(node_controller::run(servers[0].api.store.clone()));
-        }
         let sim = Sim {
             inner: Arc::new(Inner {
                 servers,
@@ -147,7 +137,7 @@ impl Builder {
                 lease_interval: self.kubelets.then_some(self.lease_interval),
                 made: AtomicUsize::new(2),
                 runtime: Handle::current(),
-                tasks: Mutex::new(tasks),
+                tasks: Mutex::default(),
             }),
         };
         // The objects are well-formed and the store is empty, so this cannot fail.

@@ -50,7 +50,7 @@ struct Active {
 
 impl SimulatedCluster {
     pub(crate) fn new(world: &WorldSettings, trace: &Trace) -> Self {
-        let sim = Sim::builder().lifecycle(false).node_bytes(0).servers(world.servers).anonymous(true);
+        let sim = Sim::builder().node_bytes(0).servers(world.servers).anonymous(true);
         let sim = sim.nodes([NODE, OTHER]).without_sockets();
         let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
         if world.leases {

@@ -29,7 +29,7 @@ struct Fleet {
 impl Fleet {
     fn start(seed: u64) -> Self {
         let names: Vec<String> = (0..NODES).map(|number| format!("n{number:02}")).collect();
-        let sim = Sim::builder().lifecycle(false).node_bytes(0).nodes(&names).without_sockets();
+        let sim = Sim::builder().node_bytes(0).nodes(&names).without_sockets();
         let rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let start = |name: String| {
