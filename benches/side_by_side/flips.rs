@@ -1,5 +1,4 @@
-//! The time from a cordon to its effect: at the agent, seen by a prober, and on a plain watch of the same
-//! Node.
+//! The time from a cordon to the agent's answer, and to the event on a plain watch.
 
 use crate::load::Prober;
 use crate::peer::Peer;

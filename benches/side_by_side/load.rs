@@ -1,5 +1,4 @@
-//! The load, the same for both servers. Each client is one blocking thread, so the generator adds no overhead
-//! but the kernel's.
+//! The load, the same for both servers. Each client is one blocking thread.
 
 use nodegate_testbed::http::connect;
 use std::io::{Read, Write};

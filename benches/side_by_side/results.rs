@@ -11,8 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-/// The number of times that each half of the probes alternates between new and kept connections. The heap
-/// reaches its size after some of them.
+/// How often each half alternates between new and kept connections, after which the heap has its size.
 const TURNS: u64 = 5;
 
 pub(crate) struct Results {
@@ -35,9 +34,8 @@ struct Cell {
 }
 
 impl Results {
-    /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
-    /// another of its kind for its whole life, depending on the place of its memory. The server that begins
-    /// alternates, too.
+    /// Measures everything, with new servers in each round: a process costs a few per cent more or less than another of its
+    /// kind for its whole life. The server that begins alternates.
     pub(crate) fn measure(cluster: &Scenario, nodegate: &Path, plan: &Plan) -> Self {
         let mut cells: [[Cell; 2]; Load::ALL.len()] = Default::default();
         for round in 0..plan.rounds {

@@ -1,5 +1,4 @@
-//! The shared code of the fuzz targets: split inputs, a board for answers, and the properties of every
-//! answer.
+//! The shared code of the fuzz targets.
 
 use bytes::Bytes;
 use http::{Request, Response};

@@ -1,5 +1,4 @@
-//! Requests to two real API servers on one etcd, through HAProxy: how many fail in each event, by the
-//! documented configuration, by HAProxy's plain TCP check, and by `httpchk GET /readyz` over TLS.
+//! Requests to two real API servers on one etcd: how many fail by the documented configuration, and by others.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
@@ -152,8 +151,7 @@ impl Drop for ServerFlags<'_> {
     }
 }
 
-/// HAProxy with the documented configuration for two servers, and with its own checks at the same pace beside
-/// it.
+/// HAProxy with the documented configuration for two servers, and with its own checks beside it.
 fn balance(cluster: &RealCluster, addresses: &[SocketAddr]) -> Haproxy {
     let files = cluster.files.path();
     let documented = repository_file("docs/load-balancers/haproxy/apiserver.cfg");

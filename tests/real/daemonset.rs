@@ -108,8 +108,7 @@ pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> Strin
     try_run(&mut command).unwrap_or_else(|error| panic!("helm {args:?}: {error}\n{}", cluster.pods()))
 }
 
-/// Shows an upgrade to a package with another digest. The digest is a default of the package, and Helm's
-/// `--reuse-values` would keep the old one.
+/// Upgrades to a package with another digest, its default, whose old one `--reuse-values` would keep.
 fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     let (next, digest) =
         (cluster.files.path().join("nodegate"), "sha256:".to_owned() + &"0123456789abcdef".repeat(4));
@@ -128,8 +127,7 @@ fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     }
 }
 
-/// Shows Helm on a real cluster: Helm waits for a real rollout, an API server validates the chart's objects,
-/// and garbage collection removes what `helm uninstall` leaves to it.
+/// Helm waits for a real rollout, and garbage collection removes what `helm uninstall` leaves to it.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_helm_release_installs_upgrades_and_uninstalls() {

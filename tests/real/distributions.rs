@@ -1,5 +1,4 @@
-//! examples/values at a real API server and kubelet: an image that no registry has, the verdicts of Pod Security, and a
-//! release with each file.
+//! examples/values: an image that no registry has, the verdicts of Pod Security, and a release with each file.
 
 use crate::daemonset::{CHART, NAMESPACE, TIMEOUT, enforce, helm, uninstall};
 use nodegate_testbed::http;

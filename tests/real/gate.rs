@@ -1,5 +1,4 @@
-//! The eviction gate behind a real API server: its reviews, its retries of a denial, plain `kubectl drain` of
-//! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
+//! The eviction gate behind a real API server: plain `kubectl drain`, and five drainers at once.
 
 use crate::hooks::course::Course;
 use crate::site::{Requests, Site, Way, drain};
@@ -218,8 +217,8 @@ pub(crate) fn send_all(
     codes.lines().map(|code| code.parse().unwrap()).collect()
 }
 
-/// Five nodes at their limit of pods are drained at once. Beside that, some 2,000 evictions come within seconds, 200 at
-/// a time; the gate has room for 320 reviews of an API server at a time.
+/// Five nodes full of pods are drained at once; beside that come some 2,000 evictions, 200 at a time. The gate has room for
+/// 320 reviews of an API server at a time.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {

@@ -13,10 +13,8 @@ const ROUNDS: usize = 2;
 
 pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
-/// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
-/// and sends bookmarks. Without a Lease, only the agent's own consistency checks detect it. Behind the Service,
-/// kube-proxy sends a new connection to either API server: if the agent reaches the healthy one it sees the
-/// cordon, else it is stale.
+/// A real API server looks healthy without etcd. Without a Lease, only the agent's own checks detect it. Behind the Service,
+/// if the agent reaches the healthy one it sees the cordon, else it is stale.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn an_api_server_cut_off_from_etcd_is_not_believed() {

@@ -136,8 +136,7 @@ fn ca_bundle(cluster: &RealCluster) -> String {
     cluster.kubectl.must(&[&get[..], &["jsonpath={.webhooks[0].clientConfig.caBundle}"]].concat())
 }
 
-/// Shows a release with each Helm, in the place of what the manifests have installed, up to the switch from the gate's
-/// certificate to another one and back.
+/// A release in the place of the manifests, up to the switch to another certificate of the gate and back.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_release_lives_with_each_helm() {

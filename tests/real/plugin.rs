@@ -26,8 +26,7 @@ fn running(cluster: &RealCluster) -> Vec<String> {
     cluster.kubectl.must(&about).lines().map(str::to_owned).collect()
 }
 
-/// Shows a drain with the real Eviction API, which ends real pods. The plugin reaches the agent at the node's
-/// address, and through the API server's proxy to the node.
+/// The plugin reaches the agent at the node's address, and through the API server's proxy to the node.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn the_plugin_drains_and_uncordons_a_real_node() {

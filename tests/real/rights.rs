@@ -54,8 +54,7 @@ fn watch(cluster: &RealCluster, agent: SocketAddr) -> Watched {
     Watched { requests: requests(cluster, from), probes, stale }
 }
 
-/// Shows that the manifests' RBAC rules are sufficient, which needs a real authorizer. Only the audit log
-/// shows the agent's requests by another count than its own.
+/// Only a real authorizer judges the RBAC rules, and only the audit log counts requests besides the agent.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn the_shipped_rbac_is_enough_and_requests_per_hour_are_bounded() {

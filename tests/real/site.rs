@@ -1,5 +1,4 @@
-//! Pods on the node, with and without the hook, behind two balancers that the agent tells; and clients that
-//! count what is lost.
+//! Pods on the node, with and without the hook, behind two balancers; and clients that count what is lost.
 
 use crate::daemonset::Installed;
 use nodegate_testbed::haproxy::Haproxy;

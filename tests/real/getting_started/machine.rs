@@ -1,5 +1,4 @@
-//! The reader's machine, with what the page asks for and nothing else, and what is around the cluster: a registry, and
-//! balancers.
+//! The reader's machine, with what the page asks for alone, a registry, and balancers.
 
 use super::Way;
 use crate::daemonset::helms;

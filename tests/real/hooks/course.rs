@@ -41,8 +41,7 @@ impl Course {
             let ending = site.pods.are_ending();
             let [plain, held, agent] =
                 [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
-            // The agent last, however long all of that takes: an end that is seen without acknowledged came
-            // too early.
+            // The agent last: an end that is seen without acknowledged came too early.
             thread::sleep(RENDERED);
             let state = drain(site.agent);
             let now = began.elapsed();
@@ -70,8 +69,7 @@ impl Course {
         self.agent.is_some() && self.plain.is_some() && self.held.is_some()
     }
 
-    /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
-    /// lost without and with a hook.
+    /// Prints the line of the documents' table, and returns the requests lost without and with a hook.
     pub(super) fn report(&self, what: &str, site: &Site<'_>) -> [u32; 2] {
         thread::sleep(AFTERWARDS);
         let requests = WAYS.map(|way| site.requests(way, self.began));

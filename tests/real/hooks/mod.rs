@@ -1,5 +1,4 @@
-//! `preStop` hooks on `/wait`, as a real kubelet runs them, and shutdowns as a real systemd-logind announces
-//! them.
+//! `preStop` hooks on `/wait`, as a real kubelet runs them, and shutdowns by a real systemd-logind.
 
 pub(crate) mod course;
 mod deletion;
@@ -29,8 +28,7 @@ fn after(began: Instant, what: &str, is_so: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Starts pods in the network of pods, which end at SIGTERM. Half of them ask the agent themselves, for the
-/// others the kubelet asks.
+/// Starts pods in the network of pods. Half of them ask the agent themselves, for others the kubelet asks.
 fn start_in_the_network_of_pods(cluster: &RealCluster) {
     assert!(repository_file("docs/drains.md").contains(EXEC), "the documents have another hook");
     let node = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).unwrap();
@@ -54,8 +52,7 @@ fn metric(agent: SocketAddr, series: &str) -> usize {
     page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
 }
 
-/// The hook costs a node in service only its settling time; and those of many pods with addresses of their own
-/// wait, too.
+/// The hook costs a node in service only its settling time; those of many pods wait together.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn hooks_in_service_and_in_the_network_of_pods() {

@@ -57,8 +57,8 @@ fn a_graceful_shutdown_ends_the_agent_last() {
     }
 }
 
-/// Restarts the kubelet with these settings, and waits until it delays shutdowns, if it should, and knows its
-/// pods: it would end those it does not know yet without their hooks.
+/// Restarts the kubelet with these settings, and waits until it delays shutdowns, if it should, and knows its pods: it would
+/// end others without their hooks.
 fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
     let power = cluster.power(settings);
     let knows = || {
@@ -74,8 +74,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
     power
 }
 
-/// What the documents say of a kubelet as it is by default, and of a power cut: balancers find out by
-/// themselves, and no hook runs.
+/// Balancers find out by themselves, and no hook runs.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {

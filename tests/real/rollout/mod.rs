@@ -113,8 +113,7 @@ fn two_drainers_at_once_take_turns_and_lose_no_request() {
     assert_eq!(report("two drainers at once", &costs), 0);
 }
 
-/// The other ways in which a pod ends, and faults meanwhile. Each balancer has twenty Services, of which the
-/// agents watch sixteen.
+/// The other ends of a pod, and faults meanwhile. Each balancer has twenty Services; the agents watch sixteen.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn other_ends_with_the_hook_lose_no_request() {

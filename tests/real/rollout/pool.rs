@@ -1,5 +1,4 @@
-//! An ingress on two nodes with `externalTrafficPolicy: Local`, an agent on each node, and balancers outside
-//! of the nodes that ask the agents.
+//! An ingress with `externalTrafficPolicy: Local` on two nodes with agents, and balancers outside of them.
 
 use super::clients::Kept;
 use super::ingress::{self, Hook, make_image};
@@ -50,8 +49,7 @@ impl Workload {
     /// Returns its kind, and more lines of its `spec`.
     fn object(self) -> [&'static str; 2] {
         match self {
-            // Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first
-            // node back.
+            // Above (rise + 1) x the longer interval: a balancer has the first node back before the next pod ends.
             Self::DaemonSet => ["DaemonSet", "minReadySeconds: 6"],
             Self::Deployment => {
                 ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"]
@@ -87,8 +85,7 @@ pub(super) struct Cost {
 }
 
 impl<'a> Pool<'a> {
-    /// Starts all, with so many Services of the ingress, and waits until the agents know their balancers. The
-    /// agents watch 16 of the Services at most; the rest are checked at kube-proxy's port.
+    /// Starts all, with so many Services, and waits until the agents know their balancers.
     pub(super) fn start(cluster: &'a RealCluster, services: u16) -> Self {
         let second = cluster.second_node();
         cluster.grant_agents();
@@ -158,8 +155,7 @@ impl<'a> Pool<'a> {
         self.forget_unanswered_connections();
     }
 
-    /// Removes what pods of the hook before have left: for two minutes, conntrack sends each connection from a port
-    /// of a balancer whose last one had no answer to the pod that is gone.
+    /// Conntrack sends a connection from a port whose last one had no answer to the pod that is gone, for two minutes.
     fn forget_unanswered_connections(&self) {
         for mut conntrack in [programs::system("conntrack"), self.second.command("conntrack")] {
             conntrack.args(["--delete", "--proto", "tcp", "--state", "SYN_SENT", "--src", OUTSIDE]);
@@ -270,8 +266,7 @@ impl<'a> Pool<'a> {
         lost.clients.iter_mut().for_each(Prober::stop);
     }
 
-    /// Plays an event from a pool in service, waits until the ingress and the balancers are as before, and
-    /// counts what it has cost.
+    /// Plays an event, waits until ingress and balancers are as before, and counts what it has cost.
     pub(super) fn play(&self, event: impl FnOnce(&Self)) -> Cost {
         let began = Instant::now();
         let over = AtomicBool::new(false);

@@ -18,7 +18,6 @@ pub(crate) struct Api {
     pub counters: Arc<Counters>,
     pub etcd: Arc<Etcd>,
     pub health: Arc<Health>,
-    /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
-    /// is the administrator, as on the insecure port that API servers once had.
+    /// True if a request without a token is `system:anonymous`, and not the administrator.
     pub anonymous: bool,
 }

@@ -40,8 +40,7 @@ impl Sim {
         }
     }
 
-    /// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node
-    /// does not exist.
+    /// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
         node::edit(self.store(), name, (manager, ""), edit)
     }

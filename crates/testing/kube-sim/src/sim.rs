@@ -42,8 +42,7 @@ impl Drop for Inner {
     }
 }
 
-/// A running simulated Kubernetes API. Clones are the same simulator. It runs until the
-/// last clone is dropped.
+/// A simulated Kubernetes API. Clones are the same one, which runs until the last is dropped.
 #[derive(Clone)]
 pub struct Sim {
     pub(crate) inner: Arc<Inner>,
@@ -79,7 +78,6 @@ impl Sim {
     }
 
     /// Returns the administrator's client certificate as the user of a kubeconfig, or `Null` for plain HTTP.
-    /// It changes with a CA rotation.
     pub fn client_certificate(&self) -> Result<Value, SetupError> {
         let Some(tls) = &self.net.tls else { return Ok(Value::Null) };
         let (certificate, key) = tls.administrator()?;
@@ -87,8 +85,7 @@ impl Sim {
         Ok(json!({"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}))
     }
 
-    /// Refuses a client certificate from now on: that of a user that [`Sim::client_certificate`] returned. Returns
-    /// false if it is none.
+    /// Refuses a client certificate of [`Sim::client_certificate`] from now on. Returns false if it is none.
     pub fn refuse_certificate(&self, user: &Value) -> bool {
         let pem = user["client-certificate-data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
@@ -120,14 +117,12 @@ impl Sim {
         self.api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
-    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
-    /// is unknown.
+    /// Gives the user of the old token a new one. Returns false if the old token is unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
         self.api.tokens.rename(old, new)
     }
 
-    /// Stores an object with its status, created or replaced, to set up a test. There is no validation and
-    /// there are no defaults, but watchers see it like any write.
+    /// Stores an object with its status, without validation or defaults. Watchers see it like any write.
     pub fn apply(&self, mut object: Value) -> Result<Value, ApiStatus> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(ApiStatus::no_resource)?;
@@ -178,12 +173,8 @@ impl Sim {
         self.store().back_up()
     }
 
-    /// Restores etcd from a copy. Later writes are lost, and versions continue from the copy's version.
-    ///
-    /// API servers that run meanwhile continue with the content of their caches. They wait for changes after
-    /// a version that does not exist yet, while etcd answers consistent reads from the copy. A restart ends
-    /// that ([`ApiServer::restart`], after [`crate::Net::kill`]). After it, the API server accepts a watch
-    /// from a version that does not exist yet, and the watch stays silent.
+    /// Restores etcd from a copy: later writes are lost. Until an API server restarts, it goes on with its caches, and waits for
+    /// changes after a version that does not exist yet.
     pub fn restore_etcd(&self, backup: &Backup) {
         for server in &self.inner.servers {
             server.api.etcd.lose(Lost::History, self.store(), &[]);
@@ -195,8 +186,7 @@ impl Sim {
         self.inner.servers.clone()
     }
 
-    /// Compacts the history, so that watches from old versions get 410. With `cut`, running watches get it,
-    /// too.
+    /// Compacts the history: old watches get 410, with `cut` running ones, too.
     pub fn compact(&self, cut: bool) {
         self.store().compact(cut);
     }
@@ -217,8 +207,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Makes a new server certificate of the same CA that is valid for these names only. New connections get
-    /// it.
+    /// Makes a new server certificate of the same CA that is valid for these names only.
     pub fn certify_only(&self, names: &[&str]) -> Result<(), SetupError> {
         match &self.net.tls {
             Some(tls) => tls.rename(names),

@@ -110,8 +110,7 @@ fn merge(target: &mut Value, patch: &Value) {
 
 // === Managers ===
 
-// `metadata.managedFields` has the last write of each manager. Of the fields that it owns, only the addresses in
-// a Service's status and the cordon of a Node are there; no client looks for others.
+// Of the fields that a manager owns, only a Service's addresses and a Node's cordon are there.
 
 const INGRESS: &str = "/status/loadBalancer/ingress";
 const CORDON: &str = "/spec/unschedulable";

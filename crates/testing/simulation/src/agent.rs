@@ -1,5 +1,4 @@
-//! Runs the agent under test: all of `crates/agent` except sockets, threads and files. Network and kubelet are
-//! simulated. `world.rs` starts it.
+//! The agent under test: all of `crates/agent` except sockets, threads and files.
 
 use crate::cluster::NODE;
 use crate::network::Network;
@@ -160,9 +159,8 @@ impl SimulatedAgent {
         SimulatedAnswer { status, body: body.expect("no client delays it").to_bytes() }
     }
 
-    /// Returns the drain status. The error says that the status contradicts itself: its verdict must take the
-    /// node out exactly if `out` is true, and must be that of its last flip. An answer has no fields of two
-    /// moments.
+    /// Returns the drain status. The error says that it contradicts itself: its verdict takes the node out exactly if `out` is
+    /// true, and is that of its last flip.
     pub(crate) fn drain(&self, out: bool) -> Result<DrainStatus, String> {
         let status = self.agent.app.status(self.now());
         let (verdict, flip) = (status.verdict, status.flips.first().map(|flip| flip.to));

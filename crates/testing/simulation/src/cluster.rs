@@ -36,8 +36,7 @@ pub(crate) struct SimulatedCluster {
     trace: Trace,
     /// True while the kubelet reaches no API server.
     pub(crate) kubelet_is_cut_off: bool,
-    /// True if the wall clock was ever set back: then no renewal counts until the clock has passed that time
-    /// again.
+    /// True if the wall clock was ever set back: no renewal counts until the clock has passed that time.
     pub(crate) clock_was_set_back: bool,
 }
 
@@ -120,8 +119,7 @@ impl SimulatedCluster {
 
     // === Faults ===
 
-    /// Copies etcd for a later restore. Then does the writes of many hours at once: otherwise a Node could
-    /// get the same version in both histories, and no client could tell them apart.
+    /// Copies etcd for a later restore. The many writes after it keep the versions of both histories apart.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
         self.write_a_lot();
@@ -158,8 +156,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Returns the number of attempts after which the agent has proof at the latest, or `None` if an active
-    /// fault stops all of them.
+    /// Returns the attempts after which the agent has proof at the latest; `None` if a fault stops all.
     pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
         let delays = self.active.iter().map(|active| active.planned.answers_late());
         if delays.sum::<Duration>() > ANSWERED_WITHIN {
@@ -208,8 +205,7 @@ impl SimulatedCluster {
             SimulatedFault::Reset => self.network.reset(),
             SimulatedFault::GoAway => {
                 self.network.go_away();
-                // A server that is shut down may end its watches
-                // (`--shutdown-watch-termination-grace-period`).
+                // A server that is shut down may end its watches.
                 if force > 0.5 {
                     self.sim.close_watches(None);
                 }

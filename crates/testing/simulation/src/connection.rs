@@ -1,5 +1,4 @@
-//! Simulates one connection as the agent sees it: the data that arrives, its delay, and the end. `network.rs`
-//! opens and breaks connections.
+//! One connection as the agent sees it: the data that arrives, its delay, and the end.
 
 use bytes::Bytes;
 use futures::stream;
@@ -82,9 +81,7 @@ impl SimulatedConnection {
         Self { id, server, link: Observed::new(link), last: Mutex::default() }
     }
 
-    /// Returns the time at which an event arrives that is sent now. A delayed server sends its events in
-    /// order: a Lease's renewal overtakes no earlier event of the Node. (A single delayed stream counts as
-    /// lost.)
+    /// Returns the time at which an event arrives that is sent now. All events of a delayed server stay in order.
     fn arrival(&self) -> Instant {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = nodegate_clock::now() + self.link.read(|link| link.faults.late);
@@ -149,10 +146,8 @@ impl StreamKind {
 /// A mark of a watch stream: true if the server has lost it. It stays open, and no more events arrive.
 pub(crate) type Lost = Arc<AtomicBool>;
 
-/// Returns a response body that arrives over a connection; `watch` is set for a watch.
-///
-/// The server sends all data that it has, even if the agent does not read: data that is on its way when the
-/// server stops still arrives.
+/// Returns a body that arrives over a connection; `watch` is set for a watch. The server sends all that it has, even if the
+/// agent does not read: data that is on its way when the server stops still arrives.
 pub(crate) fn response_body(
     connection: Arc<SimulatedConnection>,
     watch: Option<Lost>,

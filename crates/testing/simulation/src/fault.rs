@@ -1,5 +1,4 @@
-//! Names the faults of API servers, network, kubelet, clock and agent, with what each does to the agent's proof.
-//! `bounds.rs` has the contract's bounds for each, `cluster.rs` its implementation.
+//! The faults, with what each does to the agent's proof. `cluster.rs` plays them.
 
 use std::fmt;
 
@@ -37,8 +36,7 @@ pub(crate) enum StopsProof {
     Everything,
 }
 
-/// True in the last column of the table: the fault leaves the connection alone, because the server answers, or
-/// because the fault does not concern the API.
+/// True in the last column: the fault leaves the connection alone, or does not concern the API.
 const STAYS: bool = true;
 const BREAKS: bool = false;
 

@@ -1,5 +1,4 @@
-//! Simulates the network between the agent and the API servers: connections, and an address with one server
-//! or several behind it. The agent's client uses it, and `cluster.rs` breaks it.
+//! The network between the agent and the API servers, which are behind one address.
 
 use crate::connection::{ApiUsage, ConnectionEnd, Link, Lost, ServerFaults};
 use crate::connection::{SimulatedConnection, StreamKind, response_body};
@@ -23,8 +22,7 @@ use tower::{BoxError, ServiceExt, service_fn};
 
 /// The timeout of a connect, as in `crates/kube-follow/src/client.rs`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time after which the kernel gives up a connection whose packets are dropped, with the keep-alive set
-/// there.
+/// The time after which the kernel gives up a connection without answers, with the keep-alive set there.
 const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 
 /// The time for which a failed attempt moves the round robin on.
@@ -33,8 +31,7 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Direct,
-    /// The server after that of the newest connection, open or lost; after that of the last attempt if that
-    /// one failed just now.
+    /// The server after that of the newest connection, or of the last attempt if it failed just now.
     RoundRobin,
     /// A random server, as with iptables.
     Random,
@@ -161,8 +158,7 @@ impl Network {
 
     // === Observations ===
 
-    /// Returns the open connections, to one server or to all. Records the server of each connection that has
-    /// ended as the last one.
+    /// Returns the open connections, to one server or to all. The last that has ended counts as the last server.
     fn connections(&self, server: Option<usize>) -> Vec<Arc<SimulatedConnection>> {
         let inner = &mut *self.lock();
         inner.connections.retain(|(server, connection)| {

@@ -1,9 +1,8 @@
 //! Judges every answer by the contract's rules for freshness. `world.rs` calls it.
 
-// The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
-// within the bound of the active faults, and never an older state than the agent has shown. A stale answer
-// must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
-// proof may have been unavailable.
+// A fresh answer must match a state that was true within the bound of the active faults, and none older than the agent has
+// shown. A stale answer must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only
+// if proof may have been unavailable.
 
 use bytes::Bytes;
 use nodegate_readiness::{CheckReport, Node, Policy, Reply};
@@ -31,8 +30,7 @@ pub(crate) const KINDS: [ProbeKind; 3] = [
     ProbeKind { request: "/health?check=node_ready,custom_conditions", drain: None, conditions: true },
 ];
 
-/// Returns the right answer to each kind of probe request, for a fresh or for a stale cache with this Node, by the agent's own
-/// rules, which have tests of their own.
+/// Returns the right answers for a fresh or a stale cache with this Node, by the agent's own rules, which have own tests.
 pub(crate) fn answers(policy: &Policy, node: &Node, stale: bool) -> [SimulatedAnswer; KINDS.len()] {
     KINDS.map(|kind| {
         let report = |name, outcome| CheckReport::from_memory(name, outcome, stale);
@@ -83,8 +81,7 @@ pub(crate) struct Oracle {
     states: VecDeque<State>,
     /// The number of the first state in `states`.
     first: usize,
-    /// The oldest state that a fresh answer may have: the agent has shown it, or it was the state when the
-    /// agent started, whose first list is consistent.
+    /// The oldest state that a fresh answer may have: the agent has shown it, or started in it.
     shown: usize,
     shown_at: VecDeque<(Instant, usize)>,
     knows_nothing: bool,
@@ -160,8 +157,7 @@ impl Oracle {
         (self.shown, self.knows_nothing) = (self.shown.max(number), false);
     }
 
-    /// Returns true if the agent has shown that it knows this state or a newer one. An absence of the Node shows nothing:
-    /// an agent that knows only an older one gives the same answer.
+    /// Returns true if the agent has shown that it knows this state or a newer one. An absent Node shows nothing.
     pub(crate) fn has_shown(&self, state: usize) -> bool {
         !self.knows_nothing && self.shown >= state && self.state(self.shown.max(self.first)).present
     }
@@ -209,8 +205,7 @@ impl Oracle {
         }
     }
 
-    /// Judges how the Node became fresh again: by a consistent read that was sent at `read`, after its last
-    /// `proof`, and was answered.
+    /// Judges how the Node became fresh again: by a consistent read that was sent after its last `proof`.
     pub(crate) fn judge_proof(
         &mut self,
         judged: Judged,
@@ -252,8 +247,7 @@ impl Oracle {
         }
     }
 
-    /// Returns true if the proof may be of the absence before this state: the agent had shown nothing later by
-    /// then, and there was no Node again.
+    /// Returns true if the proof may be of the absence before this state: nothing later was shown by then.
     fn absence_was_proved(&self, number: usize, proof: Instant) -> bool {
         let absent = |number: &usize| !self.state(*number).present;
         let before = (self.first..number).rev().find(absent);

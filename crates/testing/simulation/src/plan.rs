@@ -1,5 +1,4 @@
-//! Draws the settings of a world, and a plan of faults for each episode, from a seed. `world.rs` and `episode.rs` call
-//! it.
+//! Draws the settings of a world, and a plan of faults for each episode, from a seed.
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
@@ -14,8 +13,7 @@ pub(crate) struct WorldSettings {
     pub(crate) address: Address,
     pub(crate) leases: bool,
     pub(crate) service: bool,
-    /// True if a client has the credentials of the moment at which it was made, as with a token, a certificate or a
-    /// plugin in a kubeconfig. Else each request has those of its moment, as with a file.
+    /// True if a client keeps the credentials with which it was made, as with a token; else each request has new ones.
     pub(crate) fixed_credentials: bool,
     pub(crate) on_stale: OnStale,
     /// The average interval of other nodes' writes.
@@ -133,8 +131,7 @@ impl Planned {
         }
     }
 
-    /// Returns true if both faults were active at the same time. The effect of a momentary fault lasts for
-    /// some seconds.
+    /// Returns true if both faults were active at the same time. A momentary one has effects for some seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
         self.from <= until(other) && other.from <= until(self)

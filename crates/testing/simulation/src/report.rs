@@ -19,8 +19,7 @@ pub struct SimulationReport {
     /// The number of answers that reported acknowledged.
     pub acknowledged: u64,
     transitions: HashMap<Transition, u64>,
-    /// The number of episodes with both faults at the same time, the lower fault first; with a fault twice, of
-    /// those with it.
+    /// The episodes with both faults at the same time, the lower fault first; with a fault twice, those with it.
     pairs: BTreeMap<(SimulatedFault, SimulatedFault), u64>,
     slowest_recovery: Duration,
 }

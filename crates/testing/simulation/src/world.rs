@@ -1,5 +1,4 @@
-//! Runs the world of one seed: a cluster, an agent, its clients, and simulated time. `main.rs` and the tests
-//! call [`run`].
+//! Runs the world of one seed: a cluster, an agent, its clients, and simulated time.
 
 use crate::agent::SimulatedAgent;
 use crate::balancer::Balancer;
@@ -19,8 +18,7 @@ use tokio::time::sleep_until;
 
 pub(crate) const EPISODES: u64 = 10;
 const BEGINNING: Duration = Duration::from_hours(500_000);
-/// A time, and the most requests in it after the heartbeat's stream is lost. A new watch restores the
-/// heartbeat. Without one the agent would send a check every 12.9 s, that is 28 times.
+/// A time, and the most requests in it after the heartbeat's stream is lost: without a new watch, 28 checks.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 /// The time after which the agent has recovered from an outage. A Lease that was forbidden is watched after 11 min.
 const STEADY: Duration = Duration::from_mins(12);
@@ -251,8 +249,7 @@ impl RunningWorld {
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
-        // The status is expensive. While no answer takes the node out, acknowledged can't be true, and a
-        // sample is enough.
+        // The status is expensive. Without an answer that takes the node out, a sample is enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, last_pool_change) = (self.agent.drain(health_out)?, self.agent.last_pool_change());
             if stale && drain.acknowledged == Some(true) {
@@ -263,8 +260,7 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Returns the bounds for an answer now. Once proof has been available for long enough, the agent must
-    /// have it.
+    /// Returns the bounds now. Once proof has been available for long enough, the agent must have it.
     fn bounds_now(&self) -> AnswerBounds {
         let since = nodegate_clock::now().saturating_duration_since(self.last_edge);
         let attempts = self.cluster.attempts_until_proof();

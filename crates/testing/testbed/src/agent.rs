@@ -45,7 +45,7 @@ impl Agent {
         Self::launch_alone(command)
     }
 
-    /// Starts a command that runs an agent without a cluster.
+    /// Starts a command that runs an agent with no settings but the command's own.
     pub fn launch_alone(mut command: Command) -> Self {
         command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         Self::launch(command)
@@ -99,8 +99,7 @@ impl Agent {
         self.child.id()
     }
 
-    /// Sends a GET on a new connection. For a path that the agent renders once a second, it first waits for
-    /// the next rendering, so that the answer is not older than the request.
+    /// Sends a GET. For a path that the agent renders once a second, it first waits for the next rendering.
     pub fn get(&self, path: &str) -> ProbeReply {
         if !matches!(path.split('?').next(), Some("/" | "/metrics" | "/status.json")) {
             return self.get_at_once(path);
@@ -208,8 +207,7 @@ impl Agent {
         self.log.lock().unwrap().iter().filter(|line| line.contains(needle)).count()
     }
 
-    /// Waits for the log line that contains `needle`, and checks that it occurs once. The log comes through a
-    /// pipe, so a line may arrive after an answer.
+    /// Waits for the log line that contains `needle`, and checks that it occurs once.
     pub fn logs_once(&self, needle: &str) {
         until(needle, || (self.logged(needle) > 0).then_some(()));
         assert_eq!(self.logged(needle), 1, "{}", self.log_text());

@@ -10,8 +10,7 @@ use tempfile::TempDir;
 
 const BOOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../hack/boot-debian");
 
-/// A running Debian. It shares the network of the test, so its programs take addresses and ports that no
-/// other test has. Drop ends all its processes.
+/// A running Debian in the network of the test. Drop ends all its processes.
 pub struct Debian {
     first: u32,
     _boot: Program,

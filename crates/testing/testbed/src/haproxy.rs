@@ -50,8 +50,7 @@ impl LiveServer {
 }
 
 impl Haproxy {
-    /// Starts the system's HAProxy with this configuration. Its socket and its state file are in the same
-    /// directory, with the documented names.
+    /// Starts the system's HAProxy. Its socket and its state file are beside the configuration.
     pub fn start(configuration: &Path) -> Self {
         Self::start_as(Path::new("haproxy"), configuration)
     }
@@ -98,8 +97,7 @@ impl Haproxy {
         self.wait();
     }
 
-    /// Reloads as `systemctl reload haproxy` does, with the documented state file. A new process takes over
-    /// from the old one. Returns what the script says about servers without a state.
+    /// Reloads as `systemctl reload haproxy` does, with the documented state file. Returns what the script says.
     pub fn reload(&mut self) -> String {
         let dump = self.state_file.with_extension("dump");
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();

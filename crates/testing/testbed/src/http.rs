@@ -80,8 +80,7 @@ pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
     ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))
 }
 
-/// Sends these bytes and nothing more, and returns the answer. The server may refuse them, and may close the
-/// connection in any way.
+/// Sends these bytes and nothing more. The server may refuse them, and close the connection in any way.
 pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = connect(to).expect("the kernel accepts");
     let _ = stream.write_all(request.as_ref());
@@ -95,8 +94,7 @@ pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// Reads exactly one answer from a connection that stays open. Returns `None` if the connection ended before
-/// the first byte.
+/// Reads one answer from a connection that stays open; `None` if it ended before the first byte.
 pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
@@ -115,8 +113,7 @@ pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     Ok(Some(reply))
 }
 
-/// Returns true if the other side has closed or reset the connection. Never waits, and discards received
-/// bytes.
+/// Returns true if the other side has closed or reset the connection. Discards received bytes.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     loop {

@@ -12,8 +12,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// Returns kubectl with this kubeconfig. The directory holds its discovery cache, instead of the caller's
-    /// home.
+    /// Returns kubectl with this kubeconfig, and its discovery cache in the directory.
     pub fn new(kubeconfig: &Path, directory: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), cache: directory.join("kubectl-cache") }
     }

@@ -1,5 +1,4 @@
-//! A load balancer's prober. It opens a connection for each probe, keeps a steady pace, and records every
-//! answer with its time.
+//! A load balancer's prober: a new connection for each probe, a steady pace, every answer with its time.
 
 use crate::http::{self, ProbeReply};
 use crate::waiting::until;

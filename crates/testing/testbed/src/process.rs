@@ -12,8 +12,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "no SIG{name} for {pid}");
 }
 
-/// A stopped process. Drop lets it continue, so that a failing test does not wait forever for a process that
-/// needs it.
+/// A stopped process. Drop lets it continue.
 #[derive(Debug)]
 pub struct StoppedProcess(u32);
 
@@ -30,8 +29,7 @@ impl Drop for StoppedProcess {
     }
 }
 
-/// A program whose output no test reads. Drop asks it to end and waits: HAProxy's master and keepalived pass
-/// the signal on to their child processes.
+/// A program. Drop asks it to end and waits: HAProxy's master and keepalived pass the signal on.
 pub struct Program(Child);
 
 impl Program {
@@ -115,8 +113,7 @@ pub fn memory(pid: u32) -> MemoryUsage {
     MemoryUsage { resident: kib("Rss"), anonymous: kib("Anonymous") }
 }
 
-/// Raises the limit of descriptors for this process and its later child processes, as far as it is permitted.
-/// Returns the resulting limit.
+/// Raises the limit of descriptors as far as it is permitted, and returns it.
 pub fn allow_descriptors(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let enough = |had: Option<u64>| had.is_none_or(|had| had >= wanted);

@@ -38,9 +38,8 @@ pub fn agent_in(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Returns the path of a program that cargo has built, or of that in the directory `NODEGATE_PROGRAMS`, such as an
-/// optimised one, or one in an emulator. A test is in `target/<profile>/deps`, an example in a directory beside that,
-/// and a program in `target/<profile>` itself.
+/// Returns the path of a program that cargo has built, or of that in the directory `NODEGATE_PROGRAMS`. A test is in
+/// `target/<profile>/deps`, an example in a directory beside that, a program in `target/<profile>` itself.
 fn built(name: &str, how: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let others = std::env::var_os("NODEGATE_PROGRAMS").map(PathBuf::from);
@@ -57,8 +56,7 @@ pub fn fetched(name: &str) -> Option<PathBuf> {
     paths.find(|program| program.is_file())
 }
 
-/// Returns the root directory of a Debian that `hack/install` has fetched. `NODEGATE_DEBIAN=12` replaces
-/// release 13.
+/// Returns the Debian that `hack/install` has fetched, of release `NODEGATE_DEBIAN` (13).
 pub fn debian() -> PathBuf {
     let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
     let own = std::env::current_exe().unwrap();
@@ -92,8 +90,7 @@ pub fn must_run(command: &mut Command) -> String {
     try_run(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Runs a program of the system and returns its output. Panics if it fails. Words are separated by single
-/// spaces.
+/// Runs a program of the system, with words behind single spaces. Panics if it fails.
 #[track_caller]
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');

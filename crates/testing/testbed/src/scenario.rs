@@ -1,5 +1,4 @@
-//! The fixture of whole programs: a simulated cluster with one node, `n1`, and agents. Their credentials allow only what
-//! the manifests allow.
+//! The fixture of whole programs: a simulated cluster with the node `n1`, and agents with the rights of the manifests.
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;

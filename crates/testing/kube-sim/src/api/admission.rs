@@ -1,5 +1,4 @@
-//! Validating webhooks: asked for evictions as a real API server asks them, and for nothing else, whatever their rules
-//! say.
+//! Validating webhooks: asked for evictions as a real API server asks them, and for nothing else.
 
 use super::operation::Operation;
 use crate::store::object::{meta_mut, meta_str, uuid};
@@ -31,8 +30,7 @@ const LONGEST: usize = 3 << 20;
 /// `timeoutSeconds` if it is not set.
 const DEFAULT_TIMEOUT: u64 = 10;
 
-/// Asks every webhook for evictions. Gives the warnings of those that allow it. A webhook that fails is ignored,
-/// as with `failurePolicy: Ignore`.
+/// Asks every webhook, and returns the warnings. One that fails is ignored, as with `failurePolicy: Ignore`.
 pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Vec<String>, ApiStatus> {
     let mut warnings = Vec::new();
     for webhook in webhooks(operation) {

@@ -1,5 +1,4 @@
-//! Authentication and authorization: tokens, users and RBAC-like rules. Client certificates are handled
-//! elsewhere.
+//! Authentication and authorization: tokens, users and RBAC-like rules.
 
 use crate::store::status::{ApiStatus, Subject};
 use crate::wire::request::{QueryString, ResourcePath};
@@ -52,8 +51,7 @@ pub(crate) struct AccessRequest<'a> {
 }
 
 impl<'a> AccessRequest<'a> {
-    /// Returns the access that a request needs. As in the API server, a list with a field selector for one
-    /// name needs access to that name.
+    /// Returns the access that a request needs. A list of one name needs access to that name.
     pub(crate) fn of(target: &'a ResourcePath, verb: &'a str, query: &'a QueryString) -> Self {
         let selected = query
             .get("fieldSelector")
@@ -106,8 +104,7 @@ impl User {
         self.rules.as_ref().is_none_or(|rules| rules.iter().any(|rule| rule.allows(ask)))
     }
 
-    /// Returns true if the user may read a path that is not a resource. Health and version are public;
-    /// discovery is for all authenticated users.
+    /// Returns true if the user may read a path. Health and version are public, discovery is for all users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
         let root = path.split('/').nth(1).unwrap_or_default();
         match root {
@@ -141,8 +138,7 @@ impl Tokens {
         self.lock().insert(token.to_owned(), user);
     }
 
-    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
-    /// is unknown.
+    /// Gives the user of the old token a new one. Returns false if the old token is unknown.
     pub(crate) fn rename(&self, old: &str, new: &str) -> bool {
         let mut users = self.lock();
         let user = users.remove(old);

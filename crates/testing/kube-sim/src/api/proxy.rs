@@ -13,8 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// Answers a GET of `pods/<name>:<port>/proxy/<path>`. A real API server forbids pods at loopback addresses,
-/// but all pods of the simulator have loopback addresses.
+/// Answers a GET of `pods/<name>:<port>/proxy/<path>`, also for loopback, which a real API server forbids.
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (name, port) = name_and_port(&operation.target.name)?;
     let key = Key::new(&*operation.target.namespace, name);

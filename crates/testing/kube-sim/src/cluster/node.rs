@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 /// A node as a kubelet registers it, with `$words` for what differs.
 const TEMPLATE: &str = include_str!("node.json");
 
-/// Returns a node as a kubelet registers it. `index` makes its address unique. Images fill its JSON up to about `bytes`;
-/// a node that runs many has 20 kB.
+/// Returns a node as a kubelet registers it. `index` makes its address unique; images fill it up to about `bytes`.
 pub fn make(name: &str, index: usize, bytes: usize) -> Value {
     let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
     let words = [
@@ -34,8 +33,7 @@ pub fn make(name: &str, index: usize, bytes: usize) -> Value {
     node
 }
 
-/// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node does
-/// not exist.
+/// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
 pub(crate) fn edit(
     store: &Store,
     name: &str,
@@ -55,8 +53,7 @@ pub(crate) fn edit(
     written.is_ok()
 }
 
-/// Sets a condition as a kubelet or the node-problem-detector would: the transition time changes only when
-/// the status does.
+/// Sets a condition. The transition time changes only when the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
     let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();

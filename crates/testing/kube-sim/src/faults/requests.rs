@@ -28,9 +28,7 @@ pub enum Effect {
     Latency {
         ms: u64,
     },
-    /// The API server answers and, on HTTP/2, also sends a GOAWAY, as with `--goaway-chance`. Open streams of
-    /// the connection continue, and the next request needs another connection. HTTP/1.1 connections are not
-    /// affected.
+    /// The API server answers and, on HTTP/2, also sends a GOAWAY, as with `--goaway-chance`.
     GoAway,
     /// The API server accepts a watch and closes it at once.
     CloseWatch,
@@ -47,8 +45,7 @@ pub enum Effect {
 /// The scope of a fault. An empty list means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultScope {
-    /// The plural resources. Requests for other paths (discovery, health) have none, so a scope with
-    /// resources does not include them.
+    /// The plural resources. Other paths (discovery, health) have none.
     resources: Vec<&'static str>,
     /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
     verbs: Vec<&'static str>,
@@ -102,8 +99,7 @@ impl Effect {
         Fault { effect: self, scope, probability: 1.0, times: u32::MAX }
     }
 
-    /// Returns true if the effect applies to a request with this verb. [`Effect::LoseEvents`] is not one of them: a
-    /// watch checks it for as long as it is open.
+    /// Returns true if the effect applies to a request. A watch checks [`Effect::LoseEvents`] as long as it is open.
     fn strikes_request(&self, verb: &str) -> bool {
         match self {
             Effect::LoseEvents { .. } => false,
@@ -161,8 +157,7 @@ impl Faults {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
-    /// Returns the effect on this event of a watch, also of one that was open before. The probability is drawn once
-    /// per event, and the first effect is enough.
+    /// Returns the effect on this event of a watch, also of one that was open before.
     pub(crate) fn on_event(&self, request: &RequestKind) -> Option<Effect> {
         self.draw(request, |effect| matches!(effect, Effect::Malformed | Effect::CutEvent)).into_iter().next()
     }

@@ -173,16 +173,14 @@ impl Net {
         Ok(())
     }
 
-    /// Freezes the server as SIGSTOP does: connections stay open and the kernel accepts new ones, but the
-    /// server answers nothing.
+    /// Freezes the server as SIGSTOP does: the kernel accepts connections, and nothing answers.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
         self.ignoring.modify(|ignoring| *ignoring = true);
         self.each_switch(|switch| switch.turn_off(false));
     }
 
-    /// Thaws the server as SIGCONT does. Also undoes [`Net::half_open`], [`Net::blackhole_new`] and
-    /// [`Net::ignore_new`].
+    /// Thaws the server as SIGCONT does, and undoes all other faults of connections.
     pub fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {

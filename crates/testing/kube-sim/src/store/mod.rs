@@ -14,8 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// The number of changes kept for each resource, for watches that start in the past. Older changes are
-/// "compacted". As in the API server, busy resources (Leases) do not push out quiet ones.
+/// The changes kept for each resource, for watches that start in the past. Busy resources push out no quiet ones.
 const HISTORY: usize = 1_000;
 /// The number of changes by which a watch may lag before it is cut off.
 const WATCH_QUEUE: usize = 1_000;
@@ -141,8 +140,8 @@ impl Store {
         Some(all.into_values().filter(|object| selector.matches(object)).collect())
     }
 
-    /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
-    /// state), and true if anything changed. The lock is held, so `edit` must only compute.
+    /// Calls `edit` with the object, under the lock, and does what it returns. Returns the object (or its last state), and true
+    /// if anything changed.
     pub(crate) fn write(
         &self,
         resource: &Resource,
@@ -168,8 +167,7 @@ impl Store {
         Ok((Some(object), true))
     }
 
-    /// Starts a watch of the changes after a version, or of all current objects and later changes. Returns an error with
-    /// the oldest available version if the start version is compacted.
+    /// Starts a watch of the changes after a version, or of all objects. The error is the oldest version that is known.
     pub(crate) fn watch(
         &self,
         resource: &Resource,

@@ -62,8 +62,7 @@ impl Requirement {
     }
 }
 
-/// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
-/// `SelectableFields`.
+/// Returns the value that a field selector compares. Missing fields are empty.
 fn field<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     match path.split('.').try_fold(object, |at, part| at.get(part)).unwrap_or(&Value::Null) {
         Value::String(text) => text.into(),

@@ -19,8 +19,7 @@ pub(crate) struct ResourcePath {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// The rest of the path after the subresource, unchanged: the path for a proxy. It starts with a slash,
-    /// or is empty.
+    /// The rest of the path after the subresource, for a proxy: empty, or with a slash at its start.
     pub rest: String,
 }
 

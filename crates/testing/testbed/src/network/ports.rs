@@ -15,8 +15,7 @@ const SINGLE: Range<u16> = 26_000..30_000;
 const ROWS: Range<u16> = 12_000..24_000;
 const ROW: u16 = 40;
 
-/// The counter for the next port or network. Each process starts at another value and goes on from there, so
-/// it does not ask at once for a port that another process has just had.
+/// The counter for the next port or network. Each process starts at another value.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The ports and networks that this process has reserved until it ends.

@@ -1,5 +1,4 @@
-//! Artificial members of the real cluster: Nodes without a machine. A thread renews their Leases as a kubelet
-//! would.
+//! Artificial members of the real cluster: Nodes without a machine, whose Leases a thread renews.
 
 use super::RealCluster;
 use super::api::{Api, MERGE, STRATEGIC};

@@ -1,5 +1,4 @@
-//! The real control plane and node of `hack/real-cluster`, for tests inside of its namespaces. There is one cluster,
-//! so one test at a time uses it.
+//! The real control plane and node of `hack/real-cluster`, which one test at a time uses.
 
 mod api;
 mod cable;
@@ -118,8 +117,7 @@ impl RealCluster {
         self.apply(&others.collect::<Vec<_>>().join("\n---\n"));
     }
 
-    /// Removes everything that `manifests/install.yaml` has installed, including the namespace and the
-    /// permissions.
+    /// Removes everything that `manifests/install.yaml` has installed.
     pub fn remove_agents(&self) {
         let file = self.files.path().join("install.yaml");
         fs::write(&file, repository_file("manifests/install.yaml")).unwrap();
