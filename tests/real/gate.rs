@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 const DRAINS: u32 = 20;
 /// Without the gate, for comparison.
 const UNHELD_DRAINS: u32 = 3;
-/// The pod has no hook: the gate alone protects it.
-const WAYS: [Way; 1] = [Way::Plain];
 const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
 
@@ -75,6 +73,7 @@ fn drained(cluster: &RealCluster, site: &Site<'_>) -> (Course, Requests) {
     site.start_again();
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
     site.wait_in_service();
+    // This pod has no hook: the gate alone protects it.
     let requests = site.requests(Way::Plain, course.began);
     (course, requests)
 }
@@ -88,7 +87,7 @@ fn is_acknowledged_first((course, _): &(Course, Requests)) -> bool {
 #[ignore = "make real-cluster-test"]
 fn plain_kubectl_drain_loses_no_request() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
+    let site = Site::start(&cluster);
     let gate = Gate::start(&cluster);
     let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &site)).collect();
     let of = |answer: &str, why: &str| {

@@ -1,7 +1,7 @@
 //! Tests that need a real control plane and a real kubelet. `make real-cluster-test KUBEBIN=…` starts both
 //! and runs these tests in their namespaces; `cargo test` compiles them and runs none.
 
-// docs/versions.md has a table of them.
+// docs/versions.md says what most of them show.
 
 mod account;
 mod apiserver;
@@ -19,15 +19,7 @@ mod plugin;
 mod rights;
 mod rollout;
 mod site;
-mod values;
 mod zone;
-
-// What the chart knows of the settings, for values by lot.
-#[path = "../documents/chart/kinds.rs"]
-#[expect(dead_code, reason = "the chart's file has the patterns")]
-mod kinds;
-#[path = "../documents/chart/program.rs"]
-mod program;
 
 // The blocks of a page.
 #[path = "../documents/docs/pages.rs"]

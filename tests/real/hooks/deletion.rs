@@ -12,7 +12,7 @@ type Ending<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
 #[ignore = "make real-cluster-test"]
 fn deletions_on_a_node_that_goes_out() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
+    let site = Site::start(&cluster);
     header();
     let names = WAYS.map(Way::name);
     let kubectl = |words: &str| {

@@ -31,7 +31,7 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
 #[ignore = "make real-cluster-test"]
 fn a_graceful_shutdown_ends_the_agent_last() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
+    let site = Site::start(&cluster);
     header();
     for beside in [false, true] {
         let what = if beside { "graceful shutdown beside nodegate-shutdown" } else { "graceful shutdown" };
@@ -79,7 +79,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
 #[ignore = "make real-cluster-test"]
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
+    let site = Site::start(&cluster);
     let mut power = with_kubelet(&cluster, "");
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
