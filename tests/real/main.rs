@@ -3,7 +3,6 @@
 
 // docs/versions.md says what most of them show.
 
-mod account;
 mod apiserver;
 mod budget;
 mod credentials;

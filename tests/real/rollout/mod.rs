@@ -9,7 +9,7 @@ use ingress::Hook;
 use nodegate_testbed::prober::median_and_longest;
 use nodegate_testbed::real_cluster::{RealCluster, seen};
 use nodegate_testbed::until;
-use pool::{Cost, Pool, Workload, wait_stale};
+use pool::{Cost, DAEMON_SET, DEPLOYMENT, Pool, wait_stale};
 use serde_json::json;
 use std::thread::{self, ScopedJoinHandle, sleep};
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn rollouts_with_the_hook_lose_no_request() {
         ("sleep 60", Hook::Sleep(60), 1),
         ("the hook", Hook::Acknowledged, ROLLOUTS),
     ] {
-        pool.apply(Workload::DaemonSet, hook);
+        pool.apply(DAEMON_SET, hook);
         pool.wait_in_service();
         let costs: Vec<_> = (0..rollouts).map(|_| pool.play(rollout)).collect();
         lost.push(report(what, &costs));
@@ -96,7 +96,7 @@ fn rollouts_with_the_hook_lose_no_request() {
 fn two_drainers_at_once_take_turns_and_lose_no_request() {
     let cluster = RealCluster::take();
     let mut pool = Pool::start(&cluster, 1);
-    pool.apply(Workload::Deployment, Hook::None);
+    pool.apply(DEPLOYMENT, Hook::None);
     pool.wait_in_service();
     let _gate = Gate::start(&cluster);
     header();
@@ -119,7 +119,7 @@ fn two_drainers_at_once_take_turns_and_lose_no_request() {
 fn other_ends_with_the_hook_lose_no_request() {
     let cluster = RealCluster::take();
     let mut pool = Pool::start(&cluster, 20);
-    pool.apply(Workload::DaemonSet, Hook::Acknowledged);
+    pool.apply(DAEMON_SET, Hook::Acknowledged);
     pool.wait_in_service();
     header();
     let mut losses = Vec::new();
@@ -143,7 +143,7 @@ fn other_ends_with_the_hook_lose_no_request() {
         assert!(pool.is_ending_on(0), "the hook does not hold while the slices are stale");
         cut.mend();
     });
-    pool.apply(Workload::Deployment, Hook::Acknowledged);
+    pool.apply(DEPLOYMENT, Hook::Acknowledged);
     pool.wait_in_service();
     let gate = Gate::start(&cluster);
     play(&pool, "drain with the gate", &|pool| pool.drain_and_uncordon(0));

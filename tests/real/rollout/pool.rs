@@ -37,26 +37,14 @@ const NODE_PORT: u16 = 31_080;
 /// How many Services an agent watches at most.
 const WATCHED: u16 = 16;
 
-/// What keeps a pod of the ingress on each node.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Workload {
-    DaemonSet,
-    /// Its pods can be evicted by a drain.
-    Deployment,
-}
+/// What keeps a pod of the ingress on each node: its kind, and more lines of its `spec`.
+pub(super) type Workload = [&'static str; 2];
 
-impl Workload {
-    /// Returns its kind, and more lines of its `spec`.
-    fn object(self) -> [&'static str; 2] {
-        match self {
-            // Above (rise + 1) x the longer interval: a balancer has the first node back before the next pod ends.
-            Self::DaemonSet => ["DaemonSet", "minReadySeconds: 6"],
-            Self::Deployment => {
-                ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"]
-            }
-        }
-    }
-}
+// Above (rise + 1) x the longer interval: a balancer has the first node back before the next pod ends.
+pub(super) const DAEMON_SET: Workload = ["DaemonSet", "minReadySeconds: 6"];
+/// Its pods can be evicted by a drain.
+pub(super) const DEPLOYMENT: Workload =
+    ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"];
 
 struct Balancer {
     haproxy: Haproxy,
@@ -99,13 +87,13 @@ impl<'a> Pool<'a> {
         outside.run("ip link set uplink up");
         outside.run("ip route add default via 10.10.5.1");
         make_image(cluster);
-        let workload = Workload::DaemonSet;
+        let workload = DAEMON_SET;
         let (agents, balancers) = (Mutex::default(), Vec::new());
         let mut pool = Self { cluster, agents, services, workload, balancers, kubeconfig, second, outside };
         for node in 0..NODES.len() {
             pool.replace_agent(node);
         }
-        pool.apply(Workload::DaemonSet, Hook::None);
+        pool.apply(DAEMON_SET, Hook::None);
         for interval in USUAL {
             pool.add_balancer(interval);
         }
@@ -144,12 +132,11 @@ impl<'a> Pool<'a> {
     /// Runs the ingress so, with this hook.
     pub(super) fn apply(&mut self, workload: Workload, hook: Hook) {
         if self.workload != workload {
-            let [kind, _] = self.workload.object();
-            self.cluster.kubectl.must(&["--namespace=pool", "delete", kind, "ingress"]);
+            self.cluster.kubectl.must(&["--namespace=pool", "delete", self.workload[0], "ingress"]);
         }
         self.workload = workload;
         let services: String = (0..self.services).map(service_object).collect();
-        let [kind, spec] = workload.object();
+        let [kind, spec] = workload;
         self.cluster.apply(&format!("{POOL}{services}---\n{}", ingress::workload(kind, spec, hook)));
         self.wait_whole();
         self.forget_unanswered_connections();
@@ -202,8 +189,7 @@ impl<'a> Pool<'a> {
 
     /// Waits until the ingress is what its workload says, with a pod on each node.
     fn wait_whole(&self) {
-        let [kind, _] = self.workload.object();
-        let status = ["--namespace=pool", "rollout", "status", kind, "ingress", "--timeout=5m"];
+        let status = ["--namespace=pool", "rollout", "status", self.workload[0], "ingress", "--timeout=5m"];
         let is_whole = || {
             let pods = self.cluster.kubectl.run(&status).map(|_| self.pods()).unwrap_or_default();
             pods.len() == NODES.len() && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod))

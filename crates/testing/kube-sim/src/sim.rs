@@ -164,7 +164,7 @@ impl Sim {
     /// Starts the API server again on the same port. With `compact`, older versions are gone (410).
     pub async fn restart(&self, compact: bool) -> io::Result<()> {
         if compact {
-            self.store().compact(true);
+            self.store().compact();
         }
         ApiServer::restart(self).await
     }
@@ -186,9 +186,9 @@ impl Sim {
         self.inner.servers.clone()
     }
 
-    /// Compacts the history: old watches get 410, with `cut` running ones, too.
-    pub fn compact(&self, cut: bool) {
-        self.store().compact(cut);
+    /// Compacts the history, so that watches get 410.
+    pub fn compact(&self) {
+        self.store().compact();
     }
 
     /// Ends the running watches of a resource (`None`: of all) without an error event.

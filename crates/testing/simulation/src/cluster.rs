@@ -222,7 +222,7 @@ impl SimulatedCluster {
             }
             SimulatedFault::Forbidden => self.sim.close_watches(Some("nodes")),
             SimulatedFault::LeaseForbidden => self.sim.close_watches(Some("leases")),
-            SimulatedFault::Expired => self.sim.compact(true),
+            SimulatedFault::Expired => self.sim.compact(),
             SimulatedFault::Throttled | SimulatedFault::ServerErrors | SimulatedFault::Hanging
                 if force < 0.7 =>
             {
@@ -246,7 +246,7 @@ impl SimulatedCluster {
         match planned.fault {
             fault if is_of_the_path(fault) => {
                 if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
-                    self.sim.compact(true);
+                    self.sim.compact();
                 }
                 self.reach(&active, false);
             }
@@ -325,16 +325,16 @@ fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
         SimulatedFault::LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
         SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
         SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
-        SimulatedFault::Throttled => Effect::Status { code: 429, retry_after }.on(all()).probability(some),
+        SimulatedFault::Throttled => Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) },
         SimulatedFault::ServerErrors => {
             let code = [500, 502, 503, 504][(force * 3.99) as usize];
-            Effect::Status { code, retry_after: 0 }.on(all()).probability(some)
+            Fault { probability: some, ..Effect::Status { code, retry_after: 0 }.on(all()) }
         }
         SimulatedFault::Malformed if force < 0.5 => Effect::Malformed.on(all()),
         SimulatedFault::Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
         SimulatedFault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
         SimulatedFault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
-        SimulatedFault::Hanging => Effect::Hang.on(all()).probability(some),
+        SimulatedFault::Hanging => Fault { probability: some, ..Effect::Hang.on(all()) },
         SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
         SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
         SimulatedFault::Refusals => refusals(force, nodes()),
@@ -358,7 +358,7 @@ fn refusals(force: f64, scope: FaultScope) -> Fault {
     let (times, retry_after) = ([1, 2, 3, 1000][(step / 2 % 4) as usize], step / 8);
     // An API server sends no 429 without `Retry-After`.
     let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
-    Effect::Status { code, retry_after }.on(scope.verbs(&["get"])).times(times)
+    Fault { times, ..Effect::Status { code, retry_after }.on(scope.verbs(&["get"])) }
 }
 
 /// Returns the wall clock's time as a kubelet writes it.

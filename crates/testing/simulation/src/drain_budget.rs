@@ -3,13 +3,13 @@
 use crate::agent::SimulatedAgent;
 use crate::network::{Address, Network};
 use crate::trace::Trace;
+use crate::world::under_simulated_time;
 use fastrand::Rng;
 use nodegate_agent::AgentSettings;
 use nodegate_kube_sim::{Effect, FaultScope, Rule, Sim};
 use nodegate_readiness::{Catalog, Policy};
 use std::collections::BTreeSet;
-use std::time::{Duration, UNIX_EPOCH};
-use tokio::task::LocalSet;
+use std::time::Duration;
 use tokio::time::sleep;
 
 const NODES: usize = 50;
@@ -73,10 +73,7 @@ impl Fleet {
 }
 
 fn play(seed: u64, scene: impl AsyncFnOnce(Fleet)) {
-    fastrand::seed(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.expect("a runtime without sockets"), async {
-        nodegate_clock::set_wall(UNIX_EPOCH + Duration::from_hours(500_000));
+    under_simulated_time(seed, async {
         let fleet = Fleet::start(seed);
         sleep(Duration::from_secs(2)).await;
         scene(fleet).await;

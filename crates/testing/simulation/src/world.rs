@@ -41,13 +41,19 @@ pub struct EpisodeOutcome {
     pub report: SimulationReport,
 }
 
-/// Runs the world of a seed. With `shown` it prints the trace.
-pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
+/// Runs a future under simulated time.
+pub(crate) fn under_simulated_time<T>(seed: u64, future: impl Future<Output = T>) -> T {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("a runtime without sockets");
-    LocalSet::new().block_on(&runtime, async {
+    LocalSet::new().block_on(&runtime.expect("a runtime without sockets"), async {
         nodegate_clock::set_wall(UNIX_EPOCH + BEGINNING);
+        future.await
+    })
+}
+
+/// Runs the world of a seed. With `shown` it prints the trace.
+pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
+    under_simulated_time(seed, async {
         let trace = Trace::new(shown);
         let mut run = RunningWorld::begin(seed, trace.clone());
         let ended = run.go().await;

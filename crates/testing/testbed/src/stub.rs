@@ -4,6 +4,7 @@ use crate::waiting::until;
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -140,15 +141,15 @@ impl Stub {
         Self { server, act }
     }
 
-    pub fn url(&self, path: &str) -> String {
-        self.server.url(path)
-    }
-
     pub fn now(&self, act: Act) {
         *self.act.lock().unwrap() = act;
     }
+}
 
-    pub fn asked(&self) -> usize {
-        self.server.asked()
+impl Deref for Stub {
+    type Target = StubServer;
+
+    fn deref(&self) -> &StubServer {
+        &self.server
     }
 }

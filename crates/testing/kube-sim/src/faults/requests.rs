@@ -110,18 +110,6 @@ impl Effect {
     }
 }
 
-impl Fault {
-    #[must_use]
-    pub fn probability(self, probability: f64) -> Self {
-        Fault { probability, ..self }
-    }
-
-    #[must_use]
-    pub fn times(self, times: u32) -> Self {
-        Fault { times, ..self }
-    }
-}
-
 pub type FaultId = u64;
 
 #[derive(Debug, Default)]

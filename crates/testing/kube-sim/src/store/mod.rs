@@ -192,16 +192,14 @@ impl Store {
         Ok(Subscription { initial, replay, version, feed })
     }
 
-    /// Discards all changes, as etcd's compaction does. With `cut`, running watches end with 410.
-    pub(crate) fn compact(&self, cut: bool) {
+    /// Discards all changes, as etcd's compaction does. Running watches end with 410.
+    pub(crate) fn compact(&self) {
         let mut state = self.lock();
         let version = state.version;
         for table in state.tables.values_mut() {
             table.forget(version);
-            if cut {
-                for watcher in table.watchers.drain(..) {
-                    let _ = watcher.feed.try_send(Feed::Expired(version));
-                }
+            for watcher in table.watchers.drain(..) {
+                let _ = watcher.feed.try_send(Feed::Expired(version));
             }
         }
     }

@@ -37,24 +37,7 @@ pub struct NodeNetwork {
 
 const RESOLV_CONF: &str = "run/systemd/resolve/stub-resolv.conf";
 
-const SETUP: &str = "\
-link add eth0 netns {node} type veth peer name rt0 netns {router}
-link add eth0 netns {resolver} type veth peer name rt1 netns {router}
--n {node} addr add 10.77.0.2/24 dev eth0
--n {node} addr add fd77::2/64 dev eth0 nodad
--n {router} addr add 10.77.0.1/24 dev rt0
--n {router} addr add fd77::1/64 dev rt0 nodad
--n {router} addr add fe80::1/64 dev rt0 nodad
--n {router} addr add 10.78.0.1/24 dev rt1
--n {router} addr add fd78::1/64 dev rt1 nodad
--n {resolver} addr add 10.78.0.53/24 dev eth0
--n {resolver} addr add fd78::53/64 dev eth0 nodad
--n {node} link set eth0 up
--n {router} link set rt0 up
--n {router} link set rt1 up
--n {resolver} link set eth0 up
--n {resolver} route add default via 10.78.0.1
--n {resolver} route add default via fd78::1";
+const SETUP: &str = include_str!("node_network.ip");
 
 impl NodeNetwork {
     /// Builds the network with the usual default routes of a node.
