@@ -110,12 +110,6 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Ends the agent of a node by SIGKILL, and starts it again.
-    pub(super) fn crash_agent(&self, node: usize) {
-        drop(self.agents.lock().unwrap()[node].take());
-        self.replace_agent(node);
-    }
-
     fn agent(&self, node: usize) -> Agent {
         let mut command = match node {
             0 => Command::new(programs::agent()),

@@ -1,4 +1,4 @@
-//! The power of the real cluster's node: shutdowns by systemd-logind, power cuts, boots (`hack/real-node power`).
+//! The power of the real cluster's node: shutdowns by systemd-logind, and boots (`hack/real-node power`).
 
 use super::RealCluster;
 use crate::programs::nodegate_shutdown;
@@ -80,12 +80,6 @@ impl Power<'_> {
     pub fn end(&mut self) {
         self.is_off = true;
         self.run(&["end"]);
-    }
-
-    /// Ends everything that the node runs at once. Nothing answers at its address from now on.
-    pub fn cut(&mut self) {
-        self.is_off = true;
-        self.run(&["cut"]);
     }
 
     pub fn boot(&mut self) {
