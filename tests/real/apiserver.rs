@@ -7,7 +7,6 @@ use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::real_cluster::{
     Api, REAL_NODE, RealCluster, ServerRoute, repository_file, seen, until_so,
 };
-use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::sleep;
@@ -156,22 +155,16 @@ fn balance(cluster: &RealCluster, addresses: &[SocketAddr]) -> Haproxy {
     let files = cluster.files.path();
     let documented = repository_file("docs/load-balancers/haproxy/apiserver.cfg");
     let for_two: Vec<&str> = documented.lines().filter(|line| !line.contains("10.0.0.13")).collect();
-    let mut text = for_two
-        .join("\n")
+    let checks = include_str!("objects/api-servers.cfg");
+    let ca = cluster.directory().join("pki/ca.crt");
+    let text = (for_two.join("\n") + checks)
+        .replace("$plain", &addresses[1].to_string())
+        .replace("$readyz", &addresses[2].to_string())
+        .replace("$ca", ca.to_str().unwrap())
         .replace("10.0.0.10:6443", &addresses[0].to_string())
         .replace("10.0.0.11", SERVERS[0].1)
         .replace("10.0.0.12", SERVERS[1].1)
         .replace("/run/haproxy/", &format!("{}/", files.display()));
-    let ca = cluster.directory().join("pki/ca.crt");
-    let tls = format!("check-ssl check-sni kubernetes.default.svc verify required ca-file {}", ca.display());
-    let readyz = format!("  option httpchk GET /readyz\n  default-server {tls}\n");
-    for (name, address, check) in [("plain", addresses[1], ""), ("readyz", addresses[2], &readyz)] {
-        write!(text, "\n\nlisten {name}\n  bind {address}\n  balance leastconn\n{check}").unwrap();
-        text += "  default-server check inter 500ms fall 1 rise 2\n";
-        for (part, server) in SERVERS {
-            writeln!(text, "  server {part} {server}:6443").unwrap();
-        }
-    }
     let file = files.join("haproxy.cfg");
     fs::write(&file, text).unwrap();
     Haproxy::start(&file)

@@ -41,12 +41,6 @@ fn unknown_after() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Starts this node's agent on the machine of the real one, whose kubelet it asks.
-fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
-    let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
-    cluster.agent(node, ServerRoute::A, "nodegate", &[&unknown_after])
-}
-
 /// Waits until the agent of a node with `NoExecute` leaves the pool, not too early. Returns the age of the taint.
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let taints = taints(cluster, node);
@@ -70,7 +64,8 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let members = members(&cluster);
-    let agent = agent_of(&cluster, REAL_NODE);
+    let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
+    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.wait_ready();
     let cut = cluster.cut("kubelet");
     let began = Instant::now();

@@ -12,23 +12,6 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "no SIG{name} for {pid}");
 }
 
-/// A stopped process. Drop lets it continue.
-#[derive(Debug)]
-pub struct StoppedProcess(u32);
-
-impl StoppedProcess {
-    pub fn new(pid: u32) -> Self {
-        signal(pid, "STOP");
-        Self(pid)
-    }
-}
-
-impl Drop for StoppedProcess {
-    fn drop(&mut self) {
-        signal(self.0, "CONT");
-    }
-}
-
 /// A program. Drop asks it to end and waits: HAProxy's master and keepalived pass the signal on.
 pub struct Program(Child);
 

@@ -6,7 +6,7 @@ mod member;
 mod power;
 mod second_node;
 
-pub use api::{Api, MERGE, STRATEGIC};
+pub use api::{Api, STRATEGIC};
 pub use cable::CutCable;
 pub use member::Member;
 pub use power::{Power, now};
