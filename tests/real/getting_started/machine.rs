@@ -1,6 +1,5 @@
 //! The reader's machine, with what the page asks for alone, a registry, and balancers.
 
-use super::Way;
 use crate::daemonset::helms;
 use crate::site::new_connection;
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
@@ -51,7 +50,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(cluster: &RealCluster, way: Way) -> Self {
+    pub(super) fn new(cluster: &RealCluster, with_registry: bool) -> Self {
         let (directory, files) = (empty_directory(), cluster.files.path());
         let [bin, home] = ["bin", "home"].map(|name| {
             fs::create_dir_all(files.join(name)).unwrap();
@@ -65,7 +64,7 @@ impl Machine {
         let ssh = include_str!("ssh.sh").replace("$repository", REPOSITORY);
         program("ssh", &ssh.replace("$cluster", cluster.directory().to_str().unwrap()));
         program("sudo", "#!/bin/sh\nexec \"$@\"\n");
-        if way == Way::Registry {
+        if with_registry {
             let [_, three] = helms();
             program("helm", &format!("#!/bin/sh\nexec {three} \"$@\"\n"));
         }

@@ -51,18 +51,20 @@ fn built(name: &str, how: &str) -> PathBuf {
 
 /// Returns a load balancer that `hack/install` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
+    above(&format!("tools/bin/{name}"), |program| program.is_file())
+}
+
+/// Returns a file or directory of `target`, above the running test.
+fn above(name: &str, is_it: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
-    let mut paths = own.ancestors().skip(1).map(|directory| directory.join("tools/bin").join(name));
-    paths.find(|program| program.is_file())
+    own.ancestors().skip(1).map(|directory| directory.join(name)).find(|path| is_it(path))
 }
 
 /// Returns the Debian that `hack/install` has fetched, of release `NODEGATE_DEBIAN` (13).
 pub fn debian() -> PathBuf {
     let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
-    let own = std::env::current_exe().unwrap();
-    let mut paths = own.ancestors().skip(1).map(|directory| directory.join(format!("debian-{release}")));
-    let missing = || panic!("there is no target/debian-{release}: hack/install debian-{release}");
-    paths.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
+    let found = above(&format!("debian-{release}"), |root| root.join("etc/debian_version").is_file());
+    found.unwrap_or_else(|| panic!("there is no target/debian-{release}: hack/install debian-{release}"))
 }
 
 /// Returns a program of the system. Debian keeps many of them outside of a user's PATH.
