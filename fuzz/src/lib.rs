@@ -8,8 +8,8 @@ use kube::Client;
 use kube::client::Body;
 use nodegate_kube_follow::{BoxedService, Connector, NoObserver, StreamId, tagged};
 use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome,
-    Policy, Reply, ServiceName, StartMode, Timeline,
+    Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, Lookup, Moment, Node, NodeFacts,
+    Outcome, Policy, Reply, ServiceName, StartMode, Timeline,
 };
 use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings, prometheus_client};
 use serde_json::Value;

@@ -35,7 +35,9 @@ fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let create = ["--namespace=nodegate", "create", "token", "no-leases"];
     let token = kubectl.must(&[&create[..], &bound].concat());
     let pki = cluster.directory().join("pki");
-    must_run(system("bash").args(["-ec", include_str!("objects/certificate.sh"), "issue"]).arg(files).arg(&pki).arg(life.to_string()));
+    let mut bash = system("bash");
+    bash.args(["-ec", include_str!("objects/certificate.sh"), "issue"]).arg(files).arg(&pki);
+    must_run(bash.arg(life.to_string()));
     for part in ["crt", "key"] {
         fs::rename(files.join(format!("new.{part}")), files.join(format!("client.{part}"))).unwrap();
     }

@@ -5,7 +5,7 @@ use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::prober::{Prober, health, median_and_longest};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, repository_file, seen, until_so,
+    Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, manifest_without, seen, until_so,
 };
 use nodegate_testbed::{Agent, http, programs};
 use serde_json::{Value, json};
@@ -31,9 +31,7 @@ pub(crate) struct Gate<'a> {
 
 impl<'a> Gate<'a> {
     pub(crate) fn start(cluster: &'a RealCluster) -> Self {
-        let manifests = repository_file("manifests/eviction-gate.yaml");
-        let objects = manifests.split("\n---\n").filter(|object| !object.contains("\nkind: Deployment\n"));
-        let manifests = objects.collect::<Vec<_>>().join("\n---\n");
+        let manifests = manifest_without("eviction-gate.yaml", "Deployment");
         cluster.apply(&format!("{manifests}\n---\n{}", include_str!("objects/gate-slice.yaml")));
         let mut command = Command::new(programs::eviction_gate());
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
@@ -141,11 +139,8 @@ impl FullNode {
         let address = format!("127.0.0.1{number}");
         let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
         cluster.api.patch(&format!("{}/status", member.path()), STRATEGIC, &status).unwrap();
-        let mut command = Command::new(programs::agent());
-        command.arg("--ack-fall=10").env("NODE_NAME", &name).env("LISTEN_PORT", "25001");
-        command.env("NODEGATE_LISTEN_ADDRESS", &address);
-        command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate"));
-        let agent = Agent::launch(command);
+        let args = ["--ack-fall=10", "--listen-port=25001", &format!("--listen-address={address}")];
+        let agent = cluster.agent(&name, ServerRoute::A, "nodegate", &args);
         agent.wait_ready();
         let balancer = Prober::start(agent.address(), health, 1, 1);
         let pods: Vec<_> = (0..PODS).map(|pod| format!("{name}-{pod}")).collect();

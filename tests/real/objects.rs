@@ -52,7 +52,8 @@ fn edges() -> Vec<(Value, bool)> {
                 // OpenShift has a HAProxy of its own.
                 let haproxy = !place.starts_with("openshift");
                 let mut values = json!({"haproxy": {"enabled": haproxy}, "evictionGate": {"enabled": true}});
-                *place.split('.').fold(&mut values, |at, key| &mut at[key]) = serde_json::from_str(text).unwrap();
+                *place.split('.').fold(&mut values, |at, key| &mut at[key]) =
+                    serde_json::from_str(text).unwrap();
                 sets.push((values, is_good));
             }
         }

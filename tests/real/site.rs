@@ -128,7 +128,8 @@ impl<'a> Site<'a> {
         }
         let (mut balancers, mut clients) = (Vec::new(), Vec::new());
         for name in BALANCERS {
-            let [plain, held, elsewhere] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], ports::free())));
+            let [plain, held, elsewhere] =
+                [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], ports::free())));
             let text = include_str!("objects/balancer.cfg").replace("$name", name);
             let text = text.replace("$plain", &plain.to_string()).replace("$held", &held.to_string());
             let text = text.replace("$elsewhere", &elsewhere.to_string());

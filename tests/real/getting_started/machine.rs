@@ -108,8 +108,7 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
     run(&format!("ip address replace {REGISTRY_ADDRESS}/32 dev lo"));
     let at = cluster.files.path().join("registry");
     fs::create_dir_all(&at).unwrap();
-    let steps =
-        [(system("bash"), "certify"), (system("bash"), "trust"), (second.command("bash"), "trust")];
+    let steps = [(system("bash"), "certify"), (system("bash"), "trust"), (second.command("bash"), "trust")];
     for (mut bash, step) in steps {
         bash.args(["-euc", include_str!("registry.sh"), step, REGISTRY, REGISTRY_ADDRESS]);
         must_run(bash.arg(cluster.directory().join("pki")).arg(&at));

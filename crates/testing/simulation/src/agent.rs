@@ -102,10 +102,13 @@ impl SimulatedAgent {
         self.agent.timeline.at(nodegate_clock::now())
     }
 
+    fn instant(&self, moment: Option<Moment>) -> Option<Instant> {
+        nodegate_clock::now().checked_sub(self.now().since(moment?))
+    }
+
     /// Returns the time at which the agent opened its ports, or `None` if it has not.
     pub(crate) fn opened(&self) -> Option<Instant> {
-        let ago = self.now().since(self.agent.board.opened()?);
-        nodegate_clock::now().checked_sub(ago)
+        self.instant(self.agent.board.opened())
     }
 
     /// Checks that the agent was allowed to open its ports at `opened`. The error says why it was not.
@@ -124,8 +127,7 @@ impl SimulatedAgent {
 
     /// Returns the date of the last proof, or `None` before the first one.
     pub(crate) fn last_proof(&self) -> Option<Instant> {
-        let ago = self.now().since(self.agent.board.last_proof()?);
-        nodegate_clock::now().checked_sub(ago)
+        self.instant(self.agent.board.last_proof())
     }
 
     pub(crate) fn transitions(&self) -> Arc<Transitions> {

@@ -325,7 +325,9 @@ fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
         SimulatedFault::LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
         SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
         SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
-        SimulatedFault::Throttled => Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) },
+        SimulatedFault::Throttled => {
+            Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) }
+        }
         SimulatedFault::ServerErrors => {
             let code = [500, 502, 503, 504][(force * 3.99) as usize];
             Fault { probability: some, ..Effect::Status { code, retry_after: 0 }.on(all()) }

@@ -112,9 +112,7 @@ impl RealCluster {
 
     /// Grants the agent's account the permissions of `manifests/install.yaml`, without agents.
     pub fn grant_agents(&self) {
-        let install = repository_file("manifests/install.yaml");
-        let others = install.split("\n---\n").filter(|object| !object.contains("\nkind: DaemonSet\n"));
-        self.apply(&others.collect::<Vec<_>>().join("\n---\n"));
+        self.apply(&manifest_without("install.yaml", "DaemonSet"));
     }
 
     /// Removes everything that `manifests/install.yaml` has installed.
@@ -215,6 +213,13 @@ pub fn until_so(mut so: impl FnMut() -> bool, explain: impl FnOnce() -> String) 
 pub fn wait_watches(agent: &Agent, count: f64) {
     let open = || agent.metric(r#"nodegate_api_requests_total{verb="watch",code="200"}"#) >= Some(count);
     until_so(open, || agent.all_it_says("its watches"));
+}
+
+/// Returns a file of `manifests/` without the objects of a kind.
+pub fn manifest_without(file: &str, kind: &str) -> String {
+    let (manifest, kind) = (repository_file(&format!("manifests/{file}")), format!("\nkind: {kind}\n"));
+    let others = manifest.split("\n---\n").filter(|object| !object.contains(&kind));
+    others.collect::<Vec<_>>().join("\n---\n")
 }
 
 pub fn repository_file(path: &str) -> String {
