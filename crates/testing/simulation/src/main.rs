@@ -1,4 +1,4 @@
-//! Runs many seeds on two threads and prints a table, for `make simulate`.
+//! Runs many seeds on two threads and prints their coverage, for `make simulate`.
 
 use nodegate_simulation::{SimulationReport, run};
 use std::process::ExitCode;
