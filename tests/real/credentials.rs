@@ -118,10 +118,8 @@ fn credentials_of_each_kind_are_replaced_when_the_old_ones_are_refused() {
         let moved = |back: f64| format!("moved {:.0} ms after the 401", back * 1e3);
         let what = back.map_or("never refused".to_owned(), moved);
         let (all, time) = (sent(agent), after.elapsed());
-        seen(
-            &format!("rotation: {kind}"),
-            format!("{what}; never stale; {all} requests in all, {minute} in {time:.0?} afterwards"),
-        );
+        let what = format!("{what}; never stale; {all} requests in all, {minute} in {time:.0?} afterwards");
+        seen(&format!("rotation: {kind}"), what);
     }
     fs::remove_dir_all(SERVICE_ACCOUNT).unwrap();
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);

@@ -53,10 +53,7 @@ fn isolate(cluster: &RealCluster, agent: &Agent, fault: &'static str, rule: &str
             // A client that reads from the cache, as most do, sees no change.
             let cached = format!("/api/v1/nodes/{REAL_NODE}?resourceVersion=0");
             let cached = cluster.api.get_from_b(&cached).unwrap();
-            assert_ne!(
-                cached["spec"]["unschedulable"], true,
-                "API server B has heard of the cordon: {cached}"
-            );
+            assert_ne!(cached["spec"]["unschedulable"], true, "API server B has heard of it: {cached}");
         }
         if cut.is_none() {
             cluster.node_script(&["thaw", FROZEN]);

@@ -97,10 +97,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     after(began, "each hook's 200", || answered(200) == before + 2 * PODS_OF_A_KIND);
     assert_eq!(answered(429), 0);
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    let how =
-        format!("{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once");
-    seen(
-        "hooks in the network of pods",
-        format!("{how}, no 429; acknowledged after {acknowledged:.1?}, all gone after {ended:.1?}"),
-    );
+    let how = format!("{PODS_OF_A_KIND} of each kind, {waiting} connections at once, no 429");
+    let what = format!("{how}; acknowledged after {acknowledged:.1?}, all gone after {ended:.1?}");
+    seen("hooks in the network of pods", what);
 }

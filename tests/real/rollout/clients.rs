@@ -16,6 +16,7 @@ pub(super) struct Kept {
     connection: Option<(TcpStream, u32)>,
 }
 
+/// Each client has a connection of its own.
 impl Clone for Kept {
     fn clone(&self) -> Self {
         Self::default()

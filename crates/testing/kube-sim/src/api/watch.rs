@@ -27,8 +27,6 @@ use tokio::time::Instant;
 
 /// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
 const DEFAULT_TIMEOUT: u64 = 1_800;
-/// The longest timeout in seconds: one year. A larger value could overflow the clock.
-const MAX_TIMEOUT: u64 = 31_536_000;
 
 pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
@@ -67,7 +65,7 @@ pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
 
 fn timeout(query: &QueryString) -> Duration {
     match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
     }
 }

@@ -28,7 +28,11 @@ impl RealCluster {
         let silent = Arc::new(AtomicBool::new(false));
         let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, renewal: None };
         let _ = member.api.delete(&member.path());
-        member.create();
+        let metadata =
+            json!({"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": ready()});
+        member.api.create("/api/v1/nodes", &node).unwrap();
+        renew(&member.api, name);
         let (api, name, silent) = (member.api.clone(), name.to_owned(), member.silent.clone());
         let (sender, ended) = channel();
         let thread = thread::spawn(move || {
@@ -69,17 +73,6 @@ impl Member {
 
     pub fn path(&self) -> String {
         format!("/api/v1/nodes/{}", self.name)
-    }
-
-    /// Creates a Ready Node with one write, as a kubelet does.
-    fn create(&self) {
-        let labels = json!({"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux"});
-        let object = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels},
-            "status": ready(),
-        });
-        self.api.create("/api/v1/nodes", &object).unwrap();
-        renew(&self.api, &self.name);
     }
 
     /// Stops the Lease renewals if `silent`, and resumes them otherwise.
