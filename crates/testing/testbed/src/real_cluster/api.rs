@@ -11,7 +11,7 @@ pub struct Api {
     pki: PathBuf,
 }
 
-pub const MERGE: &str = "application/merge-patch+json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json";
 
