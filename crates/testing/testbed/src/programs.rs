@@ -51,7 +51,7 @@ fn built(name: &str, how: &str) -> PathBuf {
 
 /// Returns a load balancer that `hack/install` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
-    above(&format!("tools/bin/{name}"), |program| program.is_file())
+    above(&format!("tools/bin/{name}"), Path::is_file)
 }
 
 /// Returns a file or directory of `target`, above the running test.
