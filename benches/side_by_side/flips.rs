@@ -1,5 +1,4 @@
-//! The time from a cordon to its effect: at the agent, seen by a prober, and on a plain watch of the same
-//! Node.
+//! The time from a cordon to the agent's answer, and to the event on a plain watch.
 
 use crate::load::Prober;
 use crate::peer::Peer;
@@ -25,9 +24,7 @@ const EVERY: Duration = Duration::from_micros(100);
 /// Milliseconds since the acknowledgement of a cordon; negative if the event came before it.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
-    /// The times to the first 503.
     pub(crate) answer: Vec<f64>,
-    /// The times to the event on a watch.
     pub(crate) watch: Vec<f64>,
 }
 

@@ -1,5 +1,4 @@
-//! The load, the same for both servers. Each client is one blocking thread, so the generator adds no overhead
-//! but the kernel's.
+//! The load, the same for both servers. Each client is one blocking thread.
 
 use nodegate_testbed::http::connect;
 use std::io::{Read, Write};
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant};
 /// nodegate's answer for a ready node. nginx answers with a constant of the same size.
 pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
-/// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// True if each client sends all of its probes on one connection; else each probe opens one.
@@ -19,7 +17,6 @@ pub(crate) struct Load {
     pub(crate) clients: u32,
 }
 
-/// The end of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     After(Duration),

@@ -40,7 +40,6 @@ struct Args {
 /// The size of a Node with many images. A kubelet lists 50 of them.
 const NODE_BYTES: usize = 20_000;
 
-/// The amount of measurements.
 struct Plan {
     rounds: u32,
     /// The time for one server and one kind of load.

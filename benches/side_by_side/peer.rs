@@ -1,5 +1,4 @@
-//! The compared servers. Each is a process on the servers' core; clients and the simulated API are on another one,
-//! so that the scheduler's choices do not change the results.
+//! The compared servers, each a process on the servers' core; clients and the simulated API are on another.
 
 use crate::load::BODY;
 use nodegate_testbed::network::ports;
@@ -15,8 +14,7 @@ use std::sync::OnceLock;
 
 static SERVER_CORE: OnceLock<usize> = OnceLock::new();
 
-/// Keeps this process and its later child processes off the servers' core. Does nothing if there is only one
-/// core.
+/// Keeps this process and its later child processes off the servers' core, if there are two.
 pub(crate) fn pin() {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
@@ -28,7 +26,6 @@ pub(crate) fn pin() {
     }
 }
 
-/// Returns a command that runs on the servers' core.
 fn on_server_core(program: &Path) -> Command {
     let Some(core) = SERVER_CORE.get() else { return system(program) };
     let mut taskset = system("taskset");
@@ -51,8 +48,7 @@ impl Peer {
         Self { address: agent.address(), pid: agent.pid(), _program: Box::new(agent) }
     }
 
-    /// Starts nginx with Debian's configuration, but with one process instead of a master and its workers, and
-    /// waits until it answers. nodegate answers on one thread, too.
+    /// Starts nginx with one process instead of a master and its workers, as nodegate has one thread.
     pub(crate) fn nginx(cluster: &Scenario) -> Self {
         let (dir, port) = (cluster.dir.path().join("nginx"), ports::free());
         std::fs::create_dir_all(&dir).unwrap();

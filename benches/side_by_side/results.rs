@@ -11,25 +11,20 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-/// The number of times that each half of the probes alternates between new and kept connections. The heap
-/// reaches its size after some of them.
+/// How often each half alternates between new and kept connections, after which the heap has its size.
 const TURNS: u64 = 5;
 
-/// The results of one run.
 pub(crate) struct Results {
     /// The measurements of nodegate and of nginx under each kind of load.
     cells: [[Cell; 2]; Load::ALL.len()],
     flips: Flips,
     wakeups_per_second: f64,
     idle: MemoryUsage,
-    /// The memory after half of the probes.
     warm: MemoryUsage,
-    /// The memory after all probes.
     after: MemoryUsage,
     binary_megabytes: f64,
 }
 
-/// The measurements of one server under one kind of load.
 #[derive(Debug, Default)]
 struct Cell {
     /// CPU microseconds per request, by round.
@@ -39,9 +34,8 @@ struct Cell {
 }
 
 impl Results {
-    /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
-    /// another of its kind for its whole life, depending on the place of its memory. The server that begins
-    /// alternates, too.
+    /// Measures everything, with new servers in each round: a process costs a few per cent more or less than another of its
+    /// kind for its whole life. The server that begins alternates.
     pub(crate) fn measure(cluster: &Scenario, nodegate: &Path, plan: &Plan) -> Self {
         let mut cells: [[Cell; 2]; Load::ALL.len()] = Default::default();
         for round in 0..plan.rounds {

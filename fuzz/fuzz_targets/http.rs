@@ -1,5 +1,4 @@
-//! Any bytes on the HTTP port, through hyper and every route: the output is HTTP, and each body is as its
-//! headers say.
+//! Any bytes on the HTTP port: the output is HTTP, and each body is as its headers say.
 #![no_main]
 
 use nodegate_fuzz::{app, exchange, facts, run};

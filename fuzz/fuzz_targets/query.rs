@@ -1,5 +1,4 @@
-//! The query of `/health`: parsing is deterministic, stays within its limits and equals an independent
-//! parser, and the answer is JSON.
+//! The query of `/health`: parsing has limits and equals an independent parser, and the answer is JSON.
 #![no_main]
 
 use nodegate_fuzz::{ask, board, catalog, check_reply, now};

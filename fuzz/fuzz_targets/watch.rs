@@ -1,5 +1,4 @@
-//! A watch's bytes in any chunks: whole lines pass, wherever they are cut, and no event comes from a broken
-//! line.
+//! A watch's bytes in any chunks: whole lines pass, and no event comes from a broken line.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,4 @@
-//! The shared code of the fuzz targets: split inputs, a board for answers, and the properties of every
-//! answer.
+//! The shared code of the fuzz targets.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,9 +8,10 @@ use kube::Client;
 use kube::client::Body;
 use nodegate_kube_follow::{BoxedService, Connector, NoObserver, StreamId, tagged};
 use nodegate_readiness::{
-    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
-    StartMode,
+    Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, Lookup, Moment, Node, NodeFacts,
+    Outcome, Policy, Reply, ServiceName, StartMode, Timeline,
 };
+use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings, prometheus_client};
 use serde_json::Value;
 use std::cell::OnceCell;
 use std::future::Future;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 /// Returns a client whose API server answers everything with these chunks.
 pub async fn client(chunks: Vec<Bytes>) -> Client {
@@ -138,12 +139,7 @@ pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> 
 }
 
 /// Returns a server's app with this Node, freshly read.
-pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
-    use nodegate_readiness::{Liveness, Timeline};
-    use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
-    use std::sync::Arc;
-    use tokio::time::Instant;
-
+pub fn app(node: NodeFacts) -> Arc<App> {
     let timeline = Timeline::new(Instant::now().into_std());
     let board = board();
     board.prove(Moment::default());
@@ -157,15 +153,14 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
         liveness: Arc::new(Liveness::new(Moment::default())),
         activate: Arc::new(|_| Box::pin(std::future::ready(()))),
         metrics: Arc::new(Metrics::default()),
-        registry: nodegate_server::prometheus_client::registry::Registry::default(),
+        registry: prometheus_client::registry::Registry::default(),
         probers: ProberSettings::default(),
         pods: PodSettings::default(),
     }))
 }
 
 /// Returns the facts of a Node with this Ready condition.
-pub fn facts(status: nodegate_readiness::ConditionStatus, reason: &str) -> NodeFacts {
-    let condition =
-        nodegate_readiness::Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
+pub fn facts(status: ConditionStatus, reason: &str) -> NodeFacts {
+    let condition = Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
     NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
 }

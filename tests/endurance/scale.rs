@@ -26,10 +26,7 @@ fn any(_: f64) -> f64 {
 /// Starts an agent in a cluster of this size and measures it for this time.
 fn measure(nodes: usize, time: Duration) -> [Figure; 10] {
     let others = (1..nodes).map(|number| format!("other-{number}"));
-    // A controller would write taints, which would double the time of the setup.
-    let cluster = Scenario::with(|builder| {
-        builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others)
-    });
+    let cluster = Scenario::with(|builder| builder.kubelets(true).node_bytes(NODE_BYTES).nodes(others));
     let sim = &cluster.sim;
     sim.counters().reset();
     let agent = cluster.ready_agent(&[]);

@@ -1,5 +1,4 @@
-//! Requests to two real API servers on one etcd, through HAProxy: how many fail in each event, by the
-//! documented configuration, by HAProxy's plain TCP check, and by `httpchk GET /readyz` over TLS.
+//! Requests to two real API servers on one etcd: how many fail by the documented configuration, and by others.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
@@ -8,7 +7,6 @@ use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::real_cluster::{
     Api, REAL_NODE, RealCluster, ServerRoute, repository_file, seen, until_so,
 };
-use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::sleep;
@@ -16,14 +14,12 @@ use std::time::{Duration, Instant};
 
 /// The ways to the API servers: HAProxy's frontends.
 const WAYS: [&str; 3] = ["nodegate", "TCP check", "httpchk /readyz"];
-/// How many requests failed by each of them.
 type Lost = [usize; 3];
 /// The parts of the cluster with the API servers, and their addresses.
 const SERVERS: [(&str, &str); 2] = [("api-a", "10.10.0.1"), ("api-b", "10.10.0.2")];
 /// Each request is a process, a handshake and a read of etcd.
 const REQUESTS_A_SECOND: u32 = 6;
 const CLIENTS: u32 = 3;
-/// How long requests go on after an event.
 const AFTERWARDS: Duration = Duration::from_secs(15);
 /// Longer than agent and balancer need to take a server out that says that it shuts down.
 const DELAY: &str = "--shutdown-delay-duration=10s";
@@ -109,7 +105,6 @@ impl<'a> Site<'a> {
         lost
     }
 
-    /// Starts every API server again, one after the other, each by SIGTERM.
     fn restart_all(&self) {
         for (part, _) in SERVERS {
             self.cluster.node_script(&["end", part]);
@@ -155,28 +150,21 @@ impl Drop for ServerFlags<'_> {
     }
 }
 
-/// HAProxy with the documented configuration for two servers, and with its own checks at the same pace beside
-/// it.
+/// HAProxy with the documented configuration for two servers, and with its own checks beside it.
 fn balance(cluster: &RealCluster, addresses: &[SocketAddr]) -> Haproxy {
     let files = cluster.files.path();
     let documented = repository_file("docs/load-balancers/haproxy/apiserver.cfg");
     let for_two: Vec<&str> = documented.lines().filter(|line| !line.contains("10.0.0.13")).collect();
-    let mut text = for_two
-        .join("\n")
+    let checks = include_str!("objects/api-servers.cfg");
+    let ca = cluster.directory().join("pki/ca.crt");
+    let text = (for_two.join("\n") + checks)
+        .replace("$plain", &addresses[1].to_string())
+        .replace("$readyz", &addresses[2].to_string())
+        .replace("$ca", ca.to_str().unwrap())
         .replace("10.0.0.10:6443", &addresses[0].to_string())
         .replace("10.0.0.11", SERVERS[0].1)
         .replace("10.0.0.12", SERVERS[1].1)
         .replace("/run/haproxy/", &format!("{}/", files.display()));
-    let ca = cluster.directory().join("pki/ca.crt");
-    let tls = format!("check-ssl check-sni kubernetes.default.svc verify required ca-file {}", ca.display());
-    let readyz = format!("  option httpchk GET /readyz\n  default-server {tls}\n");
-    for (name, address, check) in [("plain", addresses[1], ""), ("readyz", addresses[2], &readyz)] {
-        write!(text, "\n\nlisten {name}\n  bind {address}\n  balance leastconn\n{check}").unwrap();
-        text += "  default-server check inter 500ms fall 1 rise 2\n";
-        for (part, server) in SERVERS {
-            writeln!(text, "  server {part} {server}:6443").unwrap();
-        }
-    }
     let file = files.join("haproxy.cfg");
     fs::write(&file, text).unwrap();
     Haproxy::start(&file)

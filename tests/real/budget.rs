@@ -1,18 +1,13 @@
-//! The drain budget on a real API server: what many agents ask when all of their nodes are cordoned, and while none is, and
-//! how long a flip takes with it.
+//! The drain budget on a real API server: what many agents ask when all of their nodes are cordoned, and while none is.
 
 use crate::gate::send_all;
 use crate::rights::requests;
 use nodegate_testbed::real_cluster::{
-    Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, seen, until_so, wait_watches,
+    Member, RealCluster, STRATEGIC, ServerRoute, seen, until_so, wait_watches,
 };
 use nodegate_testbed::{Agent, http};
 use serde_json::json;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The nodes that are cordoned at once. `REAL_AGENTS` sets another number.
@@ -21,9 +16,7 @@ const WITH: &str = "--max-drained=50%";
 const WITHOUT: &str = "--max-drained=100%";
 /// The time for which requests are counted while no node is cordoned.
 const WINDOW: Duration = Duration::from_mins(4);
-const FLIPS: usize = 400;
 
-/// Starts an agent for each Node with this setting.
 fn start(cluster: &RealCluster, members: &[Member], budget: &str) -> Vec<Agent> {
     let start = |member: &Member| cluster.agent(member.name(), ServerRoute::A, "nodegate", &[budget]);
     let agents: Vec<_> = members.iter().map(start).collect();
@@ -101,88 +94,4 @@ fn the_budget_asks_nothing_while_no_node_is_cordoned() {
     let lists = r#"nodegate_api_requests_total{verb="list",code="200"}"#;
     let [with, without] = agents.map(|of| of.iter().filter_map(|agent| agent.metric(lists)).sum::<f64>());
     assert!(with <= without, "lists since the start: {with}, {without}");
-}
-
-/// A time, and true if the node was cordoned, or out.
-type Change = (Instant, bool);
-
-/// Reports each change that a plain watch of the node shows, until the receiver is dropped.
-fn follow(cluster: &RealCluster) -> Receiver<Change> {
-    let (sender, changes) = channel();
-    let path =
-        format!("https://10.10.0.1:6443/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{REAL_NODE}");
-    let mut watch =
-        cluster.api.curl().args(["--silent", "--no-buffer", &path]).stdout(Stdio::piped()).spawn().unwrap();
-    thread::spawn(move || {
-        for line in BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            if sender.send((Instant::now(), line.contains(r#""unschedulable":true"#))).is_err() {
-                break;
-            }
-        }
-        watch.kill().unwrap();
-        watch.wait().unwrap();
-    });
-    changes
-}
-
-/// Asks the agent all the time, and reports each change of its answer.
-fn ask(agent: &Agent, ended: &AtomicBool, sender: &Sender<Change>) {
-    let mut last = None;
-    while !ended.load(Ordering::Relaxed) {
-        let out = is_out(agent);
-        if last.replace(out) != Some(out) {
-            let _ = sender.send((Instant::now(), out));
-        }
-        sleep(Duration::from_micros(200));
-    }
-}
-
-fn next(changes: &Receiver<Change>, wanted: bool) -> Instant {
-    loop {
-        let (at, is_out) = changes.recv_timeout(http::TIMEOUT).expect("a change");
-        if is_out == wanted {
-            return at;
-        }
-    }
-}
-
-/// Returns how far the flips of an agent are behind a plain watch of the node, in milliseconds, the shortest first.
-fn behind_a_watch(cluster: &RealCluster, budget: &str) -> Vec<f64> {
-    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[budget]);
-    wait_watches(&agent, 2.0);
-    agent.wait_ready();
-    let watched = follow(cluster);
-    let (sender, answered) = channel();
-    let ended = AtomicBool::new(false);
-    let mut behind = thread::scope(|scope| {
-        scope.spawn(|| ask(&agent, &ended, &sender));
-        let mut behind = Vec::new();
-        for _ in 0..FLIPS {
-            for out in [true, false] {
-                let spec = json!({"spec": {"unschedulable": if out { json!(true) } else { json!(null) }}});
-                cluster.api.patch(&format!("/api/v1/nodes/{REAL_NODE}"), STRATEGIC, &spec).unwrap();
-                let (event, at) = (next(&watched, out), next(&answered, out));
-                if out {
-                    behind.push(at.saturating_duration_since(event).as_secs_f64() * 1e3);
-                }
-            }
-        }
-        ended.store(true, Ordering::Relaxed);
-        behind
-    });
-    behind.sort_by(f64::total_cmp);
-    behind
-}
-
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_flip_waits_for_the_budget_but_for_one_answer() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    // One after the other: two agents would wait for each other's answers.
-    let [with, without] = [WITH, WITHOUT].map(|budget| {
-        let times = behind_a_watch(&cluster, budget);
-        format!("p50 {:.1} ms, p99 {:.1} ms", times[FLIPS / 2], times[FLIPS * 99 / 100])
-    });
-    seen("flips behind a plain watch", format!("of {FLIPS}, with the budget {with}; without it {without}"));
 }

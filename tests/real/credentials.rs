@@ -26,13 +26,6 @@ const AFTERWARDS: Duration = Duration::from_mins(1);
 const REFUSED: &str = "the API server refuses the credentials";
 const MOVED: &str = "moving the watches to a new connection";
 
-/// Issues a certificate of version 1 for the account: `openssl x509` knows no life below a day.
-const ISSUE: &str = r#"cd "$1"; : >index.txt
-printf '[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n' >ca.cnf
-openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout new.key -out new.csr -subj /CN=system:serviceaccount:nodegate:no-leases
-openssl ca -batch -notext -config ca.cnf -cert "$2/ca.crt" -keyfile "$2/ca.key" -in new.csr -out new.crt \
-  -enddate "$(date -u -d "+$3 seconds" +%y%m%d%H%M%SZ)""#;
-
 /// Writes the credentials of each kind: those that are bound to this Secret, and a certificate.
 fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let (kubectl, files) = (&cluster.kubectl, cluster.files.path());
@@ -42,7 +35,9 @@ fn write(cluster: &RealCluster, secret: &str, life: u32) {
     let create = ["--namespace=nodegate", "create", "token", "no-leases"];
     let token = kubectl.must(&[&create[..], &bound].concat());
     let pki = cluster.directory().join("pki");
-    must_run(system("bash").args(["-ec", ISSUE, "issue"]).arg(files).arg(&pki).arg(life.to_string()));
+    let mut bash = system("bash");
+    bash.args(["-ec", include_str!("objects/certificate.sh"), "issue"]).arg(files).arg(&pki);
+    must_run(bash.arg(life.to_string()));
     for part in ["crt", "key"] {
         fs::rename(files.join(format!("new.{part}")), files.join(format!("client.{part}"))).unwrap();
     }
@@ -123,10 +118,8 @@ fn credentials_of_each_kind_are_replaced_when_the_old_ones_are_refused() {
         let moved = |back: f64| format!("moved {:.0} ms after the 401", back * 1e3);
         let what = back.map_or("never refused".to_owned(), moved);
         let (all, time) = (sent(agent), after.elapsed());
-        seen(
-            &format!("rotation: {kind}"),
-            format!("{what}; never stale; {all} requests in all, {minute} in {time:.0?} afterwards"),
-        );
+        let what = format!("{what}; never stale; {all} requests in all, {minute} in {time:.0?} afterwards");
+        seen(&format!("rotation: {kind}"), what);
     }
     fs::remove_dir_all(SERVICE_ACCOUNT).unwrap();
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);

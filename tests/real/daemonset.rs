@@ -39,14 +39,26 @@ impl Drop for Installed<'_> {
     }
 }
 
+/// Uninstalls the release, and waits until its pods are gone.
+pub(crate) fn uninstall(cluster: &RealCluster) {
+    helm(cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    until_so(|| pods(&cluster.kubectl).is_empty(), || cluster.pods());
+}
+
+/// Creates the namespace with this level of Pod Security, or gives it to the namespace that is there.
+pub(crate) fn enforce(cluster: &RealCluster, level: &str) {
+    let _ = cluster.kubectl.run(&["create", "namespace", "nodegate"]);
+    let label = format!("pod-security.kubernetes.io/enforce={level}");
+    cluster.kubectl.must(&["label", "--overwrite", "namespace", "nodegate", &label]);
+}
+
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let names = kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
     names.lines().map(str::to_owned).collect()
 }
 
-/// Shows a rollout with real controllers: the `DaemonSet` controller surges, the kubelet runs the startup
-/// probe, and the old pod gets SIGTERM after `minReadySeconds`. A test that starts two processes has none of
-/// that.
+/// The `DaemonSet` controller surges, the kubelet runs the startup probe, and the old pod gets SIGTERM after
+/// `minReadySeconds`. A test that starts two processes has none of that.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn rollouts_cost_no_probe() {
@@ -82,7 +94,6 @@ fn only_ready(prober: &Prober, what: &str) {
 
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
 
-/// Returns Helm 4 and Helm 3.
 pub(crate) fn helms() -> [String; 2] {
     let three = fetched("helm3").expect("helm3 is needed: hack/install helm3");
     ["helm".to_owned(), three.to_str().unwrap().to_owned()]
@@ -97,8 +108,7 @@ pub(crate) fn helm(cluster: &RealCluster, program: &str, args: &[&str]) -> Strin
     try_run(&mut command).unwrap_or_else(|error| panic!("helm {args:?}: {error}\n{}", cluster.pods()))
 }
 
-/// Shows an upgrade to a package with another digest. The digest is a default of the package, and Helm's
-/// `--reuse-values` would keep the old one.
+/// Upgrades to a package with another digest, its default, whose old one `--reuse-values` would keep.
 fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     let (next, digest) =
         (cluster.files.path().join("nodegate"), "sha256:".to_owned() + &"0123456789abcdef".repeat(4));
@@ -117,16 +127,13 @@ fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
     }
 }
 
-/// Shows Helm on a real cluster: Helm waits for a real rollout, an API server validates the chart's objects,
-/// and garbage collection removes what `helm uninstall` leaves to it.
+/// Helm waits for a real rollout, and garbage collection removes what `helm uninstall` leaves to it.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_helm_release_installs_upgrades_and_uninstalls() {
     let cluster = RealCluster::take();
     cluster.remove_agents();
-    cluster.kubectl.must(&["create", "namespace", "nodegate"]);
-    let admits = "pod-security.kubernetes.io/enforce=privileged";
-    cluster.kubectl.must(&["label", "namespace", "nodegate", admits]);
+    enforce(&cluster, "privileged");
     let install = ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--wait", TIMEOUT];
     helm(&cluster, "helm", &install);
     let address = cluster.wait_pod_agent();
@@ -145,8 +152,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.wait(100);
     prober.stop();
     only_ready(&prober, &format!("helm upgrade, rollback and {} tests", 2 * HELM_TESTS));
-    helm(&cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    until_so(|| pods(&cluster.kubectl).is_empty(), || cluster.pods());
+    uninstall(&cluster);
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
     until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());
     for kind in ["clusterroles", "clusterrolebindings"] {

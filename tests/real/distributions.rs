@@ -1,7 +1,6 @@
-//! examples/values at a real API server and kubelet: an image that no registry has, the verdicts of Pod Security, and a
-//! release with each file.
+//! examples/values: an image that no registry has, the verdicts of Pod Security, and a release with each file.
 
-use crate::daemonset::{CHART, NAMESPACE, TIMEOUT, helm};
+use crate::daemonset::{CHART, NAMESPACE, TIMEOUT, enforce, helm, uninstall};
 use nodegate_testbed::http;
 use nodegate_testbed::real_cluster::{RealCluster, seen, until_so};
 
@@ -21,22 +20,8 @@ const FILES: [(&str, &str); 7] = [
 /// Installs the release with a file of values and with the image that hack/real-cluster-test has imported.
 fn install(cluster: &RealCluster, file: &str, more: &[&str]) {
     let [image, values] = ["local-image", file].map(|file| format!("--values={VALUES}/{file}.yaml"));
-    helm(
-        cluster,
-        "helm",
-        &[&["install", "nodegate", CHART, NAMESPACE, &values, &image, TIMEOUT], more].concat(),
-    );
-}
-
-fn uninstall(cluster: &RealCluster) {
-    helm(cluster, "helm", &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    let pods = || cluster.kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
-    until_so(|| pods().is_empty(), || cluster.pods());
-}
-
-fn enforce(cluster: &RealCluster, level: &str) {
-    let label = format!("pod-security.kubernetes.io/enforce={level}");
-    cluster.kubectl.must(&["label", "--overwrite", "namespace", "nodegate", &label]);
+    let install = ["install", "nodegate", CHART, NAMESPACE, &values, &image, TIMEOUT];
+    helm(cluster, "helm", &[&install, more].concat());
 }
 
 /// Shows that a namespace at the level of Talos or of RKE2's `profile: cis` gets no pod.
@@ -56,7 +41,6 @@ fn is_refused(cluster: &RealCluster, level: &str) {
 fn a_release_with_each_file_of_values_answers() {
     let cluster = RealCluster::take();
     cluster.remove_agents();
-    cluster.kubectl.must(&["create", "namespace", "nodegate"]);
     is_refused(&cluster, "baseline");
     is_refused(&cluster, "restricted");
     enforce(&cluster, "privileged");

@@ -1,14 +1,12 @@
-//! The eviction gate behind a real API server: its reviews, its retries of a denial, plain `kubectl drain` of
-//! a pod that ends at SIGTERM, while clients send requests through HAProxy, and five drainers at once.
+//! The eviction gate behind a real API server: plain `kubectl drain`, and five drainers at once.
 
+use crate::hooks::course::Course;
 use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::prober::{Prober, health, median_and_longest};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    DEADLINE, MERGE, Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, is_ending, repository_file,
-    seen, until_so,
+    Member, REAL_NODE, RealCluster, STRATEGIC, ServerRoute, manifest_without, seen, until_so,
 };
-use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::{Agent, http, programs};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,13 +14,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const DRAINS: u32 = 20;
 /// Without the gate, for comparison.
 const UNHELD_DRAINS: u32 = 3;
-/// The pod has no hook: the gate alone protects it.
-const WAYS: [Way; 1] = [Way::Plain];
 const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
 
@@ -35,9 +31,7 @@ pub(crate) struct Gate<'a> {
 
 impl<'a> Gate<'a> {
     pub(crate) fn start(cluster: &'a RealCluster) -> Self {
-        let manifests = repository_file("manifests/eviction-gate.yaml");
-        let objects = manifests.split("\n---\n").filter(|object| !object.contains("\nkind: Deployment\n"));
-        let manifests = objects.collect::<Vec<_>>().join("\n---\n");
+        let manifests = manifest_without("eviction-gate.yaml", "Deployment");
         cluster.apply(&format!("{manifests}\n---\n{}", include_str!("objects/gate-slice.yaml")));
         let mut command = Command::new(programs::eviction_gate());
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
@@ -68,56 +62,22 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// A drain by kubectl, which knows nothing of nodegate, and the way back into service.
-struct Drained {
-    cordoned: Instant,
-    acknowledged: Instant,
-    evicted: Instant,
-    requests: Requests,
+/// Drains the node by kubectl, which knows nothing of nodegate, and returns it to service.
+fn drained(cluster: &RealCluster, site: &Site<'_>) -> (Course, Requests) {
+    let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
+    let drain = || drop(cluster.kubectl.must(&words));
+    let course = Course::of(site, drain, |of| of.acknowledged.is_some() && of.ending.is_some());
+    // The pod is back before the node: what is lost is lost by the drain alone.
+    site.start_again();
+    cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    site.wait_in_service();
+    // This pod has no hook: the gate alone protects it.
+    let requests = site.requests(Way::Plain, course.began);
+    (course, requests)
 }
 
-impl Drained {
-    fn once(cluster: &RealCluster, site: &Site<'_>) -> Self {
-        let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
-        let began = Instant::now();
-        let [cordoned, acknowledged, evicted] = thread::scope(|scope| {
-            let drains = scope.spawn(|| cluster.kubectl.must(&words));
-            let times = watch(site);
-            drains.join().unwrap();
-            times
-        });
-        // The pod is back before the node: what is lost is lost by the drain alone.
-        site.start_again();
-        cluster.kubectl.must(&["uncordon", REAL_NODE]);
-        site.wait_in_service();
-        Self { cordoned, acknowledged, evicted, requests: site.requests(Way::Plain, began) }
-    }
-
-    fn is_acknowledged_first(&self) -> bool {
-        self.acknowledged <= self.evicted
-    }
-}
-
-/// Waits for the cordon, acknowledged, and the eviction, and returns when each was seen.
-fn watch(site: &Site<'_>) -> [Instant; 3] {
-    let mut times = [None; 3];
-    let step = || {
-        // The eviction first: what the agent says after it is no earlier.
-        let is_evicted = site.pods.are_ending();
-        let state = drain(site.agent);
-        let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
-        for (time, is_so) in times.iter_mut().zip([is_out, state["acknowledged"] == true, is_evicted]) {
-            *time = time.or(is_so.then(Instant::now));
-        }
-        let [cordoned, acknowledged, evicted] = times;
-        Some([cordoned?, acknowledged?, evicted?])
-    };
-    until_within(DEADLINE, step, || drain(site.agent).to_string())
-}
-
-fn total(drains: &[Drained]) -> (u32, u32) {
-    let requests = || drains.iter().map(|drained| drained.requests);
-    (requests().map(|of| of.all).sum(), requests().map(|of| of.lost).sum())
+fn is_acknowledged_first((course, _): &(Course, Requests)) -> bool {
+    course.acknowledged <= course.ending
 }
 
 /// With the gate no request is lost; without it requests are, so they would have shown.
@@ -125,40 +85,37 @@ fn total(drains: &[Drained]) -> (u32, u32) {
 #[ignore = "make real-cluster-test"]
 fn plain_kubectl_drain_loses_no_request() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
+    let site = Site::start(&cluster);
     let gate = Gate::start(&cluster);
-    let held: Vec<_> = (0..DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+    let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &site)).collect();
     let of = |answer: &str, why: &str| {
         metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    assert!(
-        of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS),
-        "{}",
-        metrics()
-    );
-    assert_eq!(metric("nodegate_gate_unacknowledged_total"), 0, "{}", metrics());
+    let enough = of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS);
+    assert!(enough && metric("nodegate_gate_unacknowledged_total") == 0, "{}", metrics());
     drop(gate);
-    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| drained(&cluster, &site)).collect();
 
-    let ((requests, lost), (unheld_requests, unheld_lost)) = (total(&held), total(&unheld));
-    let of = |times: &dyn Fn(&Drained) -> [Instant; 2]| {
-        median_and_longest(held.iter().map(times).map(|[from, to]| to.saturating_duration_since(from)))
+    let between = |from: fn(&Course) -> Option<Duration>, to: fn(&Course) -> Option<Duration>| {
+        let time = |(course, _): &(Course, Requests)| Some(to(course)?.saturating_sub(from(course)?));
+        median_and_longest(held.iter().filter_map(time))
     };
-    let acknowledged = of(&|drained| [drained.cordoned, drained.acknowledged]);
-    let evicted = of(&|drained| [drained.acknowledged, drained.evicted]);
-    let lost_of = format!("{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost");
-    let unheld_of = format!("{UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost");
-    seen(
-        "plain kubectl drain",
-        format!(
-            "{lost_of}; median and longest to acknowledged {acknowledged}, then to eviction {evicted}; {unheld_of}"
-        ),
-    );
-    assert!(held.iter().all(Drained::is_acknowledged_first), "evicted before the balancers had acknowledged");
-    assert_eq!(lost, 0, "{:?}", held.iter().map(|drained| drained.requests).collect::<Vec<_>>());
+    let acknowledged = between(|course| course.out, |course| course.acknowledged);
+    let evicted = between(|course| course.acknowledged, |course| course.ending);
+    let lost = |drains: &[(Course, Requests)]| {
+        let sum = |of: fn(&Requests) -> u32| drains.iter().map(|(_, requests)| of(requests)).sum::<u32>();
+        format!("{} drains: {} of {} requests lost", drains.len(), sum(|of| of.lost), sum(|of| of.all))
+    };
+    let times = format!("median and longest to acknowledged {acknowledged}, then to eviction {evicted}");
+    let what = format!("behind the gate {}; {times}; without it {}", lost(&held), lost(&unheld));
+    seen("plain kubectl drain", what);
+    for drained in &held {
+        assert!(is_acknowledged_first(drained), "evicted before the balancers had acknowledged");
+        assert_eq!(drained.1.lost, 0, "{drained:?}");
+    }
     for drained in &unheld {
-        assert!(!drained.is_acknowledged_first(), "without the gate the pod waited, too");
-        assert!(drained.requests.lost > 0, "no request was lost without the gate");
+        assert!(!is_acknowledged_first(drained), "without the gate the pod waited, too");
+        assert!(drained.1.lost > 0, "no request was lost without the gate");
     }
 }
 
@@ -182,11 +139,8 @@ impl FullNode {
         let address = format!("127.0.0.1{number}");
         let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
         cluster.api.patch(&format!("{}/status", member.path()), STRATEGIC, &status).unwrap();
-        let mut command = Command::new(programs::agent());
-        command.arg("--ack-fall=10").env("NODE_NAME", &name).env("LISTEN_PORT", "25001");
-        command.env("NODEGATE_LISTEN_ADDRESS", &address);
-        command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, "nodegate"));
-        let agent = Agent::launch(command);
+        let args = ["--ack-fall=10", "--listen-port=25001", &format!("--listen-address={address}")];
+        let agent = cluster.agent(&name, ServerRoute::A, "nodegate", &args);
         agent.wait_ready();
         let balancer = Prober::start(agent.address(), health, 1, 1);
         let pods: Vec<_> = (0..PODS).map(|pod| format!("{name}-{pod}")).collect();
@@ -213,16 +167,16 @@ impl FullNode {
 
     /// Evicts each pod once, all at the same time, and returns the status codes.
     fn evict_all(&self, cluster: &RealCluster) -> Vec<u16> {
-        send_all(cluster, "POST", self.pods.iter().map(|pod| eviction("full", pod)))
+        let evictions = self.pods.iter().map(|pod| {
+            let metadata = json!({"name": pod, "namespace": "full"});
+            let eviction = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata,
+                "deleteOptions": {"gracePeriodSeconds": 0},
+            });
+            (format!("{PODS_PATH}/{pod}/eviction"), "application/json", eviction)
+        });
+        send_all(cluster, "POST", evictions)
     }
-}
-
-/// Returns the request that evicts a pod at once.
-fn eviction(namespace: &str, pod: &str) -> (String, &'static str, Value) {
-    let metadata = json!({"name": pod, "namespace": namespace});
-    let at_once = json!({"gracePeriodSeconds": 0});
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": at_once});
-    (format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction"), "application/json", eviction)
 }
 
 /// Sends these requests to the API server, many at the same time, and returns their status codes.
@@ -257,8 +211,8 @@ pub(crate) fn send_all(
     codes.lines().map(|code| code.parse().unwrap()).collect()
 }
 
-/// Five nodes at their limit of pods are drained at once. Beside that, some 2,000 evictions come within seconds, 200 at
-/// a time; the gate has room for 320 reviews of an API server at a time.
+/// Five nodes full of pods are drained at once; beside that come some 2,000 evictions, 200 at a time. The gate has room for
+/// 320 reviews of an API server at a time.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
@@ -313,52 +267,4 @@ fn five_drainers_at_once_evict_nothing_before_the_acknowledgement() {
     assert!(denied >= 1_600, "{denied} evictions");
     let what = format!("{denied} evictions beside them, 0 before the acknowledgement");
     seen("five drainers", format!("{what}; all drained after {took:.1?}"));
-}
-
-/// The gate's own pods, Running and not Ready, on a node that is drained: their budget lets them go, and would not without
-/// its policy for unhealthy pods.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn the_budget_lets_pods_go_that_are_not_ready() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let manifests = repository_file("manifests/eviction-gate.yaml");
-    let budget =
-        manifests.split("\n---\n").find(|object| object.contains("kind: PodDisruptionBudget")).unwrap();
-    cluster.apply(budget);
-    let node = cluster.member("gate-node");
-    cluster.apply(include_str!("objects/unhealthy-gate.yaml"));
-    let pods_path = "/api/v1/namespaces/nodegate/pods";
-    let budget_path = format!("/apis/policy/v1/namespaces/nodegate/poddisruptionbudgets/{NAME}");
-    let mut answers = Vec::new();
-    for policy in ["AlwaysAllow", "IfHealthyBudget"] {
-        let spec = json!({"spec": {"unhealthyPodEvictionPolicy": policy}});
-        cluster.api.patch(&budget_path, MERGE, &spec).unwrap();
-        let two_pods = || {
-            let pods =
-                cluster.api.get(&format!("{pods_path}?fieldSelector=spec.nodeName={}", node.name())).ok()?;
-            let pods = pods["items"].as_array()?.iter().filter(|pod| !is_ending(pod));
-            let names: Vec<_> =
-                pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
-            (names.len() == 2).then_some(names)
-        };
-        let pods = until_within(DEADLINE, two_pods, || cluster.pods());
-        for pod in &pods {
-            let conditions = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
-            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
-            cluster.api.patch(&format!("{pods_path}/{pod}/status"), STRATEGIC, &status).unwrap();
-        }
-        let seen_by_controller = || {
-            let budget = cluster.api.get(&budget_path).unwrap_or_default();
-            let (status, generation) = (&budget["status"], &budget["metadata"]["generation"]);
-            let counts = [&status["expectedPods"], &status["currentHealthy"], &status["observedGeneration"]];
-            counts == [&json!(2), &json!(0), generation]
-        };
-        until_so(seen_by_controller, || "the budget's status".to_owned());
-        answers.push(send_all(&cluster, "POST", pods.iter().map(|pod| eviction("nodegate", pod))));
-    }
-    cluster.kubectl.must(&["--namespace=nodegate", "delete", "deployment,poddisruptionbudget", NAME]);
-    assert_eq!(answers, [[201, 201], [429, 429]]);
-    let what = "two of two pods that are not ready are evicted; 0 of 2 without its policy";
-    seen("the gate's own budget", what);
 }

@@ -11,13 +11,10 @@ const FROZEN: &str = "api-b";
 /// The phase of the agent's checks differs from round to round.
 const ROUNDS: usize = 2;
 
-/// An account that may not read Leases.
 pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
-/// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
-/// and sends bookmarks. Without a Lease, only the agent's own consistency checks detect it. Behind the Service,
-/// kube-proxy sends a new connection to either API server: if the agent reaches the healthy one it sees the
-/// cordon, else it is stale.
+/// A real API server looks healthy without etcd. Without a Lease, only the agent's own checks detect it. Behind the Service,
+/// if the agent reaches the healthy one it sees the cordon, else it is stale.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn an_api_server_cut_off_from_etcd_is_not_believed() {
@@ -40,7 +37,6 @@ fn an_api_server_cut_off_from_etcd_is_not_believed() {
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
 }
 
-/// Cuts the cable of this name, or freezes the API server.
 fn isolate(cluster: &RealCluster, agent: &Agent, fault: &'static str, rule: &str) {
     for _ in 0..ROUNDS {
         agent.wait_ready();
@@ -57,10 +53,7 @@ fn isolate(cluster: &RealCluster, agent: &Agent, fault: &'static str, rule: &str
             // A client that reads from the cache, as most do, sees no change.
             let cached = format!("/api/v1/nodes/{REAL_NODE}?resourceVersion=0");
             let cached = cluster.api.get_from_b(&cached).unwrap();
-            assert_ne!(
-                cached["spec"]["unschedulable"], true,
-                "API server B has heard of the cordon: {cached}"
-            );
+            assert_ne!(cached["spec"]["unschedulable"], true, "API server B has heard of it: {cached}");
         }
         if cut.is_none() {
             cluster.node_script(&["thaw", FROZEN]);

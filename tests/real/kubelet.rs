@@ -25,9 +25,8 @@ pub(crate) fn is_unconfirmed(reply: &ProbeReply) -> bool {
     reply.json()["checks"][0]["unconfirmed"] == true
 }
 
-/// Shows a kubelet that is cut off. Only a node controller sets Ready=Unknown, after its own grace period,
-/// from a Lease that a real kubelet no longer renews. The kubelet still answers its health endpoint, and the
-/// cluster's only node is silent, so the node stays in the pool.
+/// Only a node controller sets Ready=Unknown. The kubelet still answers its health endpoint, and the cluster's only node is
+/// silent, so the node stays in the pool.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
@@ -59,9 +58,7 @@ fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
 const DEAD: Duration = Duration::from_secs(15);
 
-/// Shows a dead kubelet, which the node controller can't tell from one that is cut off. The agent starts its
-/// kubelet check when the condition is Unknown: only a real controller sets that, and only a real kubelet
-/// closes its port.
+/// The node controller can't tell a dead kubelet from one that is cut off, so the agent starts its kubelet check.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_dead_kubelet_takes_the_node_out() {
@@ -82,8 +79,7 @@ fn a_dead_kubelet_takes_the_node_out() {
     seen("kubelet dead", format!("{dead}; started again and Ready, 200 after {:.1?}", ready.elapsed()));
 }
 
-/// Shows a kubelet that has lost its container runtime. It sets Ready=False itself, with a text that only a
-/// real one has.
+/// A kubelet without its runtime sets Ready=False itself.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_kubelet_without_a_container_runtime_takes_the_node_out() {

@@ -7,17 +7,13 @@ use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, seen, until_so};
 use std::process::Command;
 use std::time::Instant;
 
-struct Said {
-    code: Option<i32>,
-    text: String,
-}
-
-fn nodegate(cluster: &RealCluster, args: &[&str]) -> Said {
+/// Returns the plugin's exit code, and all that it says.
+fn nodegate(cluster: &RealCluster, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(programs::kubectl_nodegate());
     command.env("KUBECONFIG", cluster.directory().join("admin.kubeconfig")).env("HOME", cluster.files.path());
     let output = command.args(args).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code(), text: text(&output.stdout) + &text(&output.stderr) }
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
 fn running(cluster: &RealCluster) -> Vec<String> {
@@ -26,8 +22,7 @@ fn running(cluster: &RealCluster) -> Vec<String> {
     cluster.kubectl.must(&about).lines().map(str::to_owned).collect()
 }
 
-/// Shows a drain with the real Eviction API, which ends real pods. The plugin reaches the agent at the node's
-/// address, and through the API server's proxy to the node.
+/// The plugin reaches the agent at the node's address, and through the API server's proxy to the node.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn the_plugin_drains_and_uncordons_a_real_node() {
@@ -37,31 +32,27 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     until_so(|| running(&cluster).len() == 2, || cluster.pods());
     let balancer = Prober::start(installed.address, prober::health, 5, 1);
 
-    let fleet = |via: &str| {
-        let said = nodegate(&cluster, &["--output=wide", via]);
-        assert_eq!(said.code, Some(0), "{via}: {}", said.text);
-        assert!(said.text.contains(REAL_NODE) && said.text.contains("Ready"), "{via}: {}", said.text);
-    };
-    fleet("--via=node");
-    fleet("--via=proxy");
+    for via in ["--via=node", "--via=proxy"] {
+        let (code, said) = nodegate(&cluster, &["--output=wide", via]);
+        assert_eq!(code, Some(0), "{via}: {said}");
+        assert!(said.contains(REAL_NODE) && said.contains("Ready"), "{via}: {said}");
+    }
     // The agent listens for a minute and a half before it knows its probers.
-    let known = || nodegate(&cluster, &[]).text.contains(" 1/1 ");
-    until_so(known, || nodegate(&cluster, &["--output=wide"]).text);
+    let known = || nodegate(&cluster, &[]).1.contains(" 1/1 ");
+    until_so(known, || nodegate(&cluster, &["--output=wide"]).1);
 
     let began = Instant::now();
-    let drained = nodegate(&cluster, &["drain", REAL_NODE]);
+    let (code, said) = nodegate(&cluster, &["drain", REAL_NODE]);
     let took = began.elapsed();
-    assert_eq!(drained.code, Some(0), "{}", drained.text);
+    assert_eq!(code, Some(0), "{said}");
     assert!(running(&cluster).is_empty(), "drained, and yet these run: {:?}", running(&cluster));
-    let acknowledged =
-        drained.text.find("acknowledged after").expect("the line that says when all had acknowledged");
-    let evicted = drained.text.find("evicting pod").expect("kubectl's line of an eviction");
-    assert!(acknowledged < evicted, "{}", drained.text);
+    let acknowledged = said.find("acknowledged after").expect("the line that says when all had acknowledged");
+    assert!(acknowledged < said.find("evicting pod").expect("kubectl's line of an eviction"), "{said}");
     let out = balancer.probes().iter().filter(|probe| probe.result() == "503 Unschedulable").count();
     assert!(out > 3, "the balancer got the answer {out} times");
 
-    let back = nodegate(&cluster, &["uncordon", REAL_NODE]);
-    assert_eq!(back.code, Some(0), "{}", back.text);
+    let (code, said) = nodegate(&cluster, &["uncordon", REAL_NODE]);
+    assert_eq!(code, Some(0), "{said}");
     until_so(|| running(&cluster).len() == 2, || cluster.pods());
     cluster.kubectl.must(&["delete", "deployment", "workload"]);
     let what = format!("fleet by node and by proxy; drained in {took:.1?}");

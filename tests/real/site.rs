@@ -1,28 +1,21 @@
-//! Pods on the node, with and without the hook, behind two balancers that the agent tells; and clients that
-//! count what is lost.
+//! Pods on the node, with and without the hook, behind two balancers; and clients that count what is lost.
 
 use crate::daemonset::Installed;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
-use nodegate_testbed::real_cluster::{
-    REAL_NODE, REAL_NODE_IP, RealCluster, is_ending, repository_file, until_so,
-};
+use nodegate_testbed::real_cluster::{REAL_NODE_IP, RealCluster, is_ending, repository_file, until_so};
 use serde_json::Value;
-use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Requests a second on each way through each balancer.
 const REQUESTS_A_SECOND: u32 = 25;
 const CLIENTS: u32 = 4;
-/// The time after which a client gives up.
 const A_REQUEST: Duration = Duration::from_secs(5);
 /// Each asks once a second for each way; the acknowledgement comes after four seconds.
 const BALANCERS: [&str; 2] = ["lb1", "lb2"];
-/// The hook of the documents.
 pub(crate) const HOOK: &str = r#"httpGet: {host: 127.0.0.1, port: 25001, path: "/wait?timeout=30&settle=2"}"#;
 /// The namespace of the pods, and the configuration of their program.
 pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
@@ -31,7 +24,6 @@ pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain,
-    /// The pod with the hook of the documents.
     Held,
 }
 
@@ -88,15 +80,6 @@ impl<'a> Pods<'a> {
         let pods = self.0.api.get("/api/v1/namespaces/pool/pods").unwrap_or_default();
         pods["items"].as_array().is_some_and(|pods| pods.iter().all(is_ending))
     }
-
-    /// Removes what has ended, and starts the pods of these ways.
-    pub(crate) fn start_again(&self, ways: &[Way]) {
-        self.delete(&ways.iter().map(|way| way.name()).collect::<Vec<_>>());
-        for &way in ways {
-            until_so(|| self.is_gone(way.name()), || format!("the pod {} stays", way.name()));
-            self.start(way);
-        }
-    }
 }
 
 impl Drop for Pods<'_> {
@@ -130,49 +113,56 @@ pub(crate) fn new_connection(to: SocketAddr) -> Saw {
 pub(crate) struct Site<'a> {
     pub(crate) pods: Pods<'a>,
     pub(crate) agent: SocketAddr,
-    ways: &'static [Way],
     clients: Vec<(Way, Prober)>,
     _balancers: Vec<Haproxy>,
     _installed: Installed<'a>,
 }
 
 impl<'a> Site<'a> {
-    pub(crate) fn start(cluster: &'a RealCluster, ways: &'static [Way]) -> Self {
+    pub(crate) fn start(cluster: &'a RealCluster) -> Self {
         let installed = Installed::by_manifests(cluster);
         let agent = installed.address;
         let pods = Pods::prepare(cluster);
-        pods.start_again(ways);
-        let elsewhere = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
-        let mut balancers = vec![rest_of_the_pool(cluster, elsewhere)];
-        let mut clients = Vec::new();
-        for name in BALANCERS {
-            let listen = |way: &Way| (*way, SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free())));
-            let listeners: Vec<_> = ways.iter().map(listen).collect();
-            balancers.push(balancer(cluster, name, agent, elsewhere, &listeners));
-            let client = |(way, at)| (way, Prober::start(at, new_connection, REQUESTS_A_SECOND, CLIENTS));
-            clients.extend(listeners.into_iter().map(client));
+        for way in WAYS {
+            pods.start(way);
         }
-        let site = Self { pods, agent, ways, clients, _balancers: balancers, _installed: installed };
+        let (mut balancers, mut clients) = (Vec::new(), Vec::new());
+        for name in BALANCERS {
+            let [plain, held, elsewhere] =
+                [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], ports::free())));
+            let text = include_str!("objects/balancer.cfg").replace("$name", name);
+            let text = text.replace("$plain", &plain.to_string()).replace("$held", &held.to_string());
+            let text = text.replace("$elsewhere", &elsewhere.to_string());
+            balancers.push(Haproxy::with(&cluster.files.path().join(name), &text));
+            for (way, at) in [(Way::Plain, plain), (Way::Held, held)] {
+                clients.push((way, Prober::start(at, new_connection, REQUESTS_A_SECOND, CLIENTS)));
+            }
+        }
+        let site = Self { pods, agent, clients, _balancers: balancers, _installed: installed };
         site.wait_in_service();
         site
     }
 
     /// Removes the pods that have ended, and starts them again.
     pub(crate) fn start_again(&self) {
-        self.pods.start_again(self.ways);
+        self.pods.delete(&WAYS.map(Way::name));
+        for way in WAYS {
+            until_so(|| self.pods.is_gone(way.name()), || format!("the pod {} stays", way.name()));
+            self.pods.start(way);
+        }
     }
 
     /// Waits until the agent knows that all balancers send new requests to the node, and they do.
     pub(crate) fn wait_in_service(&self) {
-        let probers = BALANCERS.len() * self.ways.len();
+        let probers = (BALANCERS.len() * WAYS.len()) as u64;
         let knows = || {
             let drain = drain(self.agent);
-            drain["acknowledged_ready"] == true && drain["probers"].as_u64() >= Some(probers as u64)
+            drain["acknowledged_ready"] == true && drain["probers"].as_u64() >= Some(probers)
         };
         until_so(knows, || drain(self.agent).to_string());
         let since = Instant::now();
         thread::sleep(Duration::from_secs(2));
-        for &way in self.ways {
+        for way in WAYS {
             let requests = self.requests(way, since);
             assert!(requests.from_the_pod > 0 && requests.lost == 0, "{}: {requests:?}", way.name());
         }
@@ -203,38 +193,4 @@ pub(crate) struct Requests {
     pub(crate) lost: u32,
     pub(crate) last_lost: Option<Instant>,
     pub(crate) from_the_pod: u32,
-}
-
-fn haproxy(cluster: &RealCluster, name: &str, text: &str) -> Haproxy {
-    let timeouts = "  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n";
-    let head = format!("  node {name}\ndefaults\n  mode http\n{timeouts}");
-    Haproxy::with(&cluster.files.path().join(name), &(head + text))
-}
-
-/// A server that no shutdown of the node ends. A balancer without it would lose requests after it has acted.
-fn rest_of_the_pool(cluster: &RealCluster, address: SocketAddr) -> Haproxy {
-    let answer = "http-request return status 200 content-type text/plain string elsewhere";
-    haproxy(cluster, "elsewhere", &format!("frontend all\n  bind {address}\n  {answer}\n"))
-}
-
-/// A balancer that does not retry a failed request, and whose only check is the agent's answer.
-fn balancer(
-    cluster: &RealCluster,
-    name: &str,
-    agent: SocketAddr,
-    elsewhere: SocketAddr,
-    ways: &[(Way, SocketAddr)],
-) -> Haproxy {
-    let mut text = format!(
-        "  retries 0\n  timeout check 1s\n  option httpchk GET /health\n  http-check send-state\n  \
-         default-server inter 1s fall 3 rise 2 addr {} port {}\n",
-        agent.ip(),
-        agent.port()
-    );
-    for (way, address) in ways {
-        let (name, server) = (way.name(), way.address());
-        let servers = format!("server {REAL_NODE} {server} check\n  server elsewhere {elsewhere}");
-        writeln!(text, "listen {name}\n  bind {address}\n  {servers}").unwrap();
-    }
-    haproxy(cluster, name, &text)
 }

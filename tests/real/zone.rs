@@ -1,5 +1,4 @@
-//! The node controller's treatment of silent nodes: it distinguishes one silent node from a silent zone.
-//! There are four nodes: the real one, and three simulated ones whose Leases a thread renews.
+//! The node controller distinguishes one silent node from a silent zone: of the real node and three simulated ones.
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
@@ -9,7 +8,6 @@ use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Returns this node's taints for unreachable nodes.
 fn taints(cluster: &RealCluster, node: &str) -> Vec<Value> {
     let node = cluster.api.get(&format!("/api/v1/nodes/{node}")).unwrap_or_default();
     let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -17,7 +15,6 @@ fn taints(cluster: &RealCluster, node: &str) -> Vec<Value> {
     taints
 }
 
-/// Returns the effects of these taints.
 fn effects(cluster: &RealCluster, node: &str) -> Vec<String> {
     let effect = |taint: &Value| Some(taint["effect"].as_str()?.to_owned());
     let mut effects: Vec<String> = taints(cluster, node).iter().filter_map(effect).collect();
@@ -38,21 +35,13 @@ fn members(cluster: &RealCluster) -> [Member; 3] {
     members
 }
 
-/// Returns `--unknown-after` of the agents: `REAL_UNKNOWN_AFTER` in seconds, by default 30 instead of the
-/// agent's own 300.
+/// Returns `--unknown-after` of the agents: `REAL_UNKNOWN_AFTER` in seconds, instead of 300.
 fn unknown_after() -> Duration {
     let seconds = std::env::var("REAL_UNKNOWN_AFTER").map_or(30, |seconds| seconds.parse().expect("seconds"));
     Duration::from_secs(seconds)
 }
 
-/// Starts this node's agent on the machine of the real one, whose kubelet it asks.
-fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
-    let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
-    cluster.agent(node, ServerRoute::A, "nodegate", &[&unknown_after])
-}
-
-/// Waits until the agent of a node with `NoExecute` leaves the pool, and shows that it does so no earlier
-/// than it had acknowledged to. Returns the age of the taint at that time.
+/// Waits until the agent of a node with `NoExecute` leaves the pool, not too early. Returns the age of the taint.
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let taints = taints(cluster, node);
     let taint = taints.iter().find(|taint| taint["effect"] == "NoExecute").expect("NoExecute");
@@ -66,17 +55,17 @@ fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     age
 }
 
-/// Shows one silent node of four: the controller gives it `NoExecute`, and the agent leaves the pool when
-/// that taint is `--unknown-after` old, though the kubelet on the node answers. When all four are silent, the
-/// controller removes the taint, and the agent is in the pool again. One node of the zone may keep it: the
-/// controller's two loops race, and one loop misses the node that the other is just tainting.
+/// One silent node of four gets `NoExecute`, and leaves when that is `--unknown-after` old, though its kubelet answers.
+/// When all are silent, the controller removes the taint, and the agent is back. One node may keep it: the controller's
+/// two loops race, and one misses the node that the other is just tainting.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let members = members(&cluster);
-    let agent = agent_of(&cluster, REAL_NODE);
+    let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
+    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.wait_ready();
     let cut = cluster.cut("kubelet");
     let began = Instant::now();

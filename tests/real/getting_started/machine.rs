@@ -1,7 +1,5 @@
-//! The reader's machine, with what the page asks for and nothing else, and what is around the cluster: a registry, and
-//! balancers.
+//! The reader's machine, with what the page asks for alone, a registry, and balancers.
 
-use super::Way;
 use crate::daemonset::helms;
 use crate::site::new_connection;
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
@@ -48,12 +46,11 @@ set -a; eval "$command"; code=$?; set +a
 
 pub(super) struct Machine {
     pub(super) directory: PathBuf,
-    /// Runs the command in the variable `READERS_COMMAND`.
     pub(super) shell: Command,
 }
 
 impl Machine {
-    pub(super) fn new(cluster: &RealCluster, way: Way) -> Self {
+    pub(super) fn new(cluster: &RealCluster, with_registry: bool) -> Self {
         let (directory, files) = (empty_directory(), cluster.files.path());
         let [bin, home] = ["bin", "home"].map(|name| {
             fs::create_dir_all(files.join(name)).unwrap();
@@ -61,42 +58,29 @@ impl Machine {
         });
         let program = |name: &str, text: &str| {
             let file = bin.join(name);
-            fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::write(&file, text).unwrap();
             fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
         };
-        // The nodes have no sshd.
-        let cluster_at = cluster.directory().display();
-        program(
-            "ssh",
-            &format!(
-                "node=$1; shift\ncase $node in {REAL_NODE}) exec \"$@\" ;; {SECOND_NODE}) REAL_CLUSTER={cluster_at} exec \
-                 {REPOSITORY}/hack/real-node node-b exec \"$@\" ;; esac\nexit 255"
-            ),
-        );
-        program("sudo", "exec \"$@\"");
-        if way == Way::Registry {
+        let ssh = include_str!("ssh.sh").replace("$repository", REPOSITORY);
+        program("ssh", &ssh.replace("$cluster", cluster.directory().to_str().unwrap()));
+        program("sudo", "#!/bin/sh\nexec \"$@\"\n");
+        if with_registry {
             let [_, three] = helms();
-            program("helm", &format!("exec {three} \"$@\""));
+            program("helm", &format!("#!/bin/sh\nexec {three} \"$@\"\n"));
         }
-        fs::write(
-            files.join("storage.conf"),
-            format!(
-                "[storage]\ndriver = \"vfs\"\ngraphroot = \"{0}/images\"\nrunroot = \"{0}/run\"\n",
-                files.display()
-            ),
-        )
-        .unwrap();
+        let at = files.display();
+        let storage = format!("driver = \"vfs\"\ngraphroot = \"{at}/images\"\nrunroot = \"{at}/run\"\n");
+        fs::write(files.join("storage.conf"), format!("[storage]\n{storage}")).unwrap();
         // The clone is of this repository.
         let github = "https://github.com/nodegate/nodegate";
         let git = format!("[url \"{REPOSITORY}\"]\ninsteadOf = {github}\n[safe]\ndirectory = *\n");
         fs::write(home.join(".gitconfig"), git).unwrap();
         // buildah has asked for the password once.
-        fs::write(files.join("auth.json"), format!(r#"{{"auths": {{"{REGISTRY}": {{"auth": "dTpw"}}}}}}"#))
-            .unwrap();
-
+        let auth = format!(r#"{{"auths": {{"{REGISTRY}": {{"auth": "dTpw"}}}}}}"#);
+        fs::write(files.join("auth.json"), auth).unwrap();
         let mut bash = system("timeout");
-        bash.args(["3600", "bash", "--noprofile", "--norc", "-o", "pipefail", "-c", SHELL])
-            .arg(files.join("state"));
+        bash.args(["3600", "bash", "--noprofile", "--norc", "-o", "pipefail", "-c", SHELL]);
+        bash.arg(files.join("state"));
         bash.stdin(Stdio::null());
         let own = |name: &str, default: &str| {
             env::var_os(name).unwrap_or_else(|| Path::new(&env::var("HOME").unwrap()).join(default).into())
@@ -124,32 +108,13 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
     run(&format!("ip address replace {REGISTRY_ADDRESS}/32 dev lo"));
     let at = cluster.files.path().join("registry");
     fs::create_dir_all(&at).unwrap();
-    let pki = cluster.directory().join("pki");
-    let script = format!(
-        "cd {at} && openssl ecparam -name prime256v1 -genkey -noout -out key && openssl req -new -key key -subj /CN={REGISTRY} -out csr && \
-         printf 'subjectAltName=DNS:{REGISTRY}\\n' >names && openssl x509 -req -in csr -CA {pki}/ca.crt -CAkey {pki}/ca.key \
-         -CAcreateserial -days 30 -extfile names -out crt",
-        at = at.display(),
-        pki = pki.display()
-    );
-    must_run(system("sh").args(["-ec", &script]));
-    let trusts = format!(
-        "echo {REGISTRY_ADDRESS} {REGISTRY} >>/etc/hosts; for at in containers containerd; do mkdir -p /etc/$at/certs.d/{REGISTRY}; done; \
-         cp {pki}/ca.crt /etc/containers/certs.d/{REGISTRY}/; \
-         printf '[host.\"https://{REGISTRY}\"]\\nca = \"{pki}/ca.crt\"\\n' >/etc/containerd/certs.d/{REGISTRY}/hosts.toml",
-        pki = pki.display()
-    );
-    // /etc is the nodes' own there.
-    must_run(system("sh").args(["-ec", &trusts]));
-    must_run(second.command("sh").args(["-ec", &trusts]));
-    let settings = at.join("registry.yml");
-    let text = format!(
-        "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {at}/images}}}}\n\
-         http: {{addr: '{REGISTRY_ADDRESS}:443', tls: {{certificate: {at}/crt, key: {at}/key}}}}\n",
-        at = at.display()
-    );
-    fs::write(&settings, text).unwrap();
-    let program = Program::start_into(system("docker-registry").arg("serve").arg(&settings), &at.join("log"));
+    let steps = [(system("bash"), "certify"), (system("bash"), "trust"), (second.command("bash"), "trust")];
+    for (mut bash, step) in steps {
+        bash.args(["-euc", include_str!("registry.sh"), step, REGISTRY, REGISTRY_ADDRESS]);
+        must_run(bash.arg(cluster.directory().join("pki")).arg(&at));
+    }
+    let mut registry = system("docker-registry");
+    let program = Program::start_into(registry.arg("serve").arg(at.join("registry.yml")), &at.join("log"));
     let address: SocketAddr = format!("{REGISTRY_ADDRESS}:443").parse().unwrap();
     until("the registry", || TcpStream::connect(address).ok());
     program

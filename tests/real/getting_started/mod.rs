@@ -4,7 +4,7 @@
 mod machine;
 
 use crate::daemonset::TIMEOUT;
-use crate::pages::{Block, Page};
+use crate::pages::Page;
 use crate::rollout::ingress::{Hook, make_image, service, workload};
 use crate::site::{POOL, Pods};
 use crate::steps::{Step, matches};
@@ -28,51 +28,34 @@ const READERS_OWN: [(&str, &str); 7] = [
     ("worker-2", "real-node-b"),
     ("10.0.0.12", SECOND_NODE_IP),
 ];
-/// The load balancers of the page.
 const BALANCERS: [&str; 2] = ["10.0.0.5", "10.0.0.6"];
-/// The port of the service in the page's HAProxy.
 const NODE_PORT: u16 = 30_443;
 const REMOVE: &str = "helm uninstall nodegate --namespace nodegate";
-
-/// How the images come to the nodes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Nodes,
-    Registry,
-}
-
-impl Way {
-    /// Returns true if a reader who goes this way leaves the block out.
-    fn leaves_out(self, block: &Block) -> bool {
-        block.body.contains(match self {
-            Self::Nodes => "make push",
-            Self::Registry => "images import",
-        })
-    }
-}
 
 #[test]
 #[ignore = "make real-cluster-test"]
 fn with_images_on_the_nodes_and_helm_4() {
-    walk(Way::Nodes, "images on the nodes, Helm 4");
+    walk(false, "images on the nodes, Helm 4");
 }
 
 #[test]
 #[ignore = "make real-cluster-test"]
 fn with_a_registry_and_helm_3() {
-    walk(Way::Registry, "a registry, Helm 3");
+    walk(true, "a registry, Helm 3");
 }
 
-fn walk(way: Way, what: &str) {
+/// Follows the page. The images come to the nodes from a registry, or by hand.
+fn walk(with_registry: bool, what: &str) {
     let cluster = RealCluster::take();
     cluster.remove_agents();
     let second = cluster.second_node();
-    let _registry = (way == Way::Registry).then(|| registry(&cluster, &second));
+    let _registry = with_registry.then(|| registry(&cluster, &second));
     let _service = start_service(&cluster);
-    let mut machine = Machine::new(&cluster, way);
+    let mut machine = Machine::new(&cluster, with_registry);
     let page = Page::read(PAGE);
     let (began, mut commands, mut balancers) = (Instant::now(), 0, Vec::new());
-    for block in page.blocks.iter().filter(|block| !way.leaves_out(block)) {
+    let of_the_other_way = if with_registry { "images import" } else { "make push" };
+    for block in page.blocks.iter().filter(|block| !block.body.contains(of_the_other_way)) {
         match block.language.as_str() {
             "console" => {
                 for step in block.steps() {

@@ -12,10 +12,12 @@ const RENDERED: Duration = Duration::from_millis(100);
 
 /// What came when after the signal.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
-    began: Instant,
-    pub(super) out: Option<Duration>,
-    pub(super) acknowledged: Option<Duration>,
+pub(crate) struct Course {
+    pub(crate) began: Instant,
+    pub(crate) out: Option<Duration>,
+    pub(crate) acknowledged: Option<Duration>,
+    /// The time at which all pods were asked to end.
+    pub(crate) ending: Option<Duration>,
     pub(super) plain: Option<Duration>,
     pub(super) held: Option<Duration>,
     pub(super) agent: Option<Duration>,
@@ -23,7 +25,7 @@ pub(super) struct Course {
 
 impl Course {
     /// Causes an ending, and watches pods and agent until `is_over`.
-    pub(super) fn of(site: &Site<'_>, end: impl FnOnce(), is_over: fn(&Self) -> bool) -> Self {
+    pub(crate) fn of(site: &Site<'_>, end: impl FnOnce(), is_over: fn(&Self) -> bool) -> Self {
         thread::scope(|scope| {
             let watching = scope.spawn(|| Self::watch(site, is_over));
             end();
@@ -33,18 +35,20 @@ impl Course {
 
     fn watch(site: &Site<'_>, is_over: fn(&Self) -> bool) -> Self {
         let began = Instant::now();
-        let mut course = Self { began, out: None, acknowledged: None, plain: None, held: None, agent: None };
+        let [out, acknowledged, ending, plain, held, agent] = [None; 6];
+        let mut course = Self { began, out, acknowledged, ending, plain, held, agent };
         let step = || {
+            let ending = site.pods.are_ending();
             let [plain, held, agent] =
                 [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
-            // The agent last, however long all of that takes: an end that is seen without acknowledged came
-            // too early.
+            // The agent last: an end that is seen without acknowledged came too early.
             thread::sleep(RENDERED);
             let state = drain(site.agent);
             let now = began.elapsed();
             for (time, is_so) in [
                 (&mut course.out, state["verdict"].as_str().is_some_and(|is| is != "ready")),
                 (&mut course.acknowledged, state["acknowledged"] == true),
+                (&mut course.ending, ending),
                 (&mut course.plain, plain),
                 (&mut course.held, held),
                 (&mut course.agent, agent),
@@ -65,8 +69,7 @@ impl Course {
         self.agent.is_some() && self.plain.is_some() && self.held.is_some()
     }
 
-    /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
-    /// lost without and with a hook.
+    /// Prints the line of the documents' table, and returns the requests lost without and with a hook.
     pub(super) fn report(&self, what: &str, site: &Site<'_>) -> [u32; 2] {
         thread::sleep(AFTERWARDS);
         let requests = WAYS.map(|way| site.requests(way, self.began));

@@ -1,7 +1,6 @@
-//! `preStop` hooks on `/wait`, as a real kubelet runs them, and shutdowns as a real systemd-logind announces
-//! them.
+//! `preStop` hooks on `/wait`, as a real kubelet runs them, and shutdowns by a real systemd-logind.
 
-mod course;
+pub(crate) mod course;
 mod deletion;
 mod shutdown;
 
@@ -14,7 +13,6 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The hook of the documents for a pod with an address of its own.
 const EXEC: &str =
     r#"command: [sh, -c, 'wget -qO- "http://$NODE_IP:25001/wait?timeout=30&settle=2" || true']"#;
 
@@ -30,8 +28,7 @@ fn after(began: Instant, what: &str, is_so: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Starts pods in the network of pods, which end at SIGTERM. Half of them ask the agent themselves, for the
-/// others the kubelet asks.
+/// Starts pods in the network of pods. Half of them ask the agent themselves, for others the kubelet asks.
 fn start_in_the_network_of_pods(cluster: &RealCluster) {
     assert!(repository_file("docs/drains.md").contains(EXEC), "the documents have another hook");
     let node = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).unwrap();
@@ -55,8 +52,7 @@ fn metric(agent: SocketAddr, series: &str) -> usize {
     page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
 }
 
-/// The hook costs a node in service only its settling time; and those of many pods with addresses of their own
-/// wait, too.
+/// The hook costs a node in service only its settling time; those of many pods wait together.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn hooks_in_service_and_in_the_network_of_pods() {
@@ -101,10 +97,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     after(began, "each hook's 200", || answered(200) == before + 2 * PODS_OF_A_KIND);
     assert_eq!(answered(429), 0);
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    let how =
-        format!("{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once");
-    seen(
-        "hooks in the network of pods",
-        format!("{how}, no 429; acknowledged after {acknowledged:.1?}, all gone after {ended:.1?}"),
-    );
+    let how = format!("{PODS_OF_A_KIND} of each kind, {waiting} connections at once, no 429");
+    let what = format!("{how}; acknowledged after {acknowledged:.1?}, all gone after {ended:.1?}");
+    seen("hooks in the network of pods", what);
 }

@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The time after which a client gives up.
 const A_REQUEST: Duration = Duration::from_secs(5);
 /// How many requests a kept connection gets. The next connection may come to the other node.
 const REQUESTS_OF_A_CONNECTION: u32 = 40;

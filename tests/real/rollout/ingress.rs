@@ -23,8 +23,7 @@ impl Hook {
     }
 }
 
-/// Makes the image of [`workload`]. HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own
-/// image therefore asks for.
+/// Makes the image of [`workload`]. At SIGUSR1, for which it asks, HAProxy ends after its last connection.
 pub(crate) fn make_image(cluster: &RealCluster) {
     let image = "image --stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
     cluster.node_script(&image.split(' ').collect::<Vec<_>>());

@@ -1,5 +1,4 @@
-//! An ingress on two nodes with `externalTrafficPolicy: Local`, an agent on each node, and balancers outside
-//! of the nodes that ask the agents.
+//! An ingress with `externalTrafficPolicy: Local` on two nodes with agents, and balancers outside of them.
 
 use super::clients::Kept;
 use super::ingress::{self, Hook, make_image};
@@ -27,40 +26,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
-/// How often each balancer asks.
 const USUAL: [&str; 2] = ["500ms rise 2", "2s rise 2"];
 const REQUESTS_A_SECOND: u32 = 20;
 const CLIENTS: u32 = 4;
 /// The time for which clients go on after a change.
 const AFTERWARDS: Duration = Duration::from_secs(2);
-/// The address of the balancers.
 const OUTSIDE: &str = "10.10.5.2";
 /// The node port of the first Service; the others follow.
 const NODE_PORT: u16 = 31_080;
 /// How many Services an agent watches at most.
 const WATCHED: u16 = 16;
 
-/// What keeps a pod of the ingress on each node.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Workload {
-    DaemonSet,
-    /// Its pods can be evicted by a drain.
-    Deployment,
-}
+/// What keeps a pod of the ingress on each node: its kind, and more lines of its `spec`.
+pub(super) type Workload = [&'static str; 2];
 
-impl Workload {
-    /// Returns its kind, and more lines of its `spec`.
-    fn object(self) -> [&'static str; 2] {
-        match self {
-            // Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first
-            // node back.
-            Self::DaemonSet => ["DaemonSet", "minReadySeconds: 6"],
-            Self::Deployment => {
-                ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"]
-            }
-        }
-    }
-}
+// Above (rise + 1) x the longer interval: a balancer has the first node back before the next pod ends.
+pub(super) const DAEMON_SET: Workload = ["DaemonSet", "minReadySeconds: 6"];
+/// Its pods can be evicted by a drain.
+pub(super) const DEPLOYMENT: Workload =
+    ["Deployment", "replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"];
 
 struct Balancer {
     haproxy: Haproxy,
@@ -78,11 +62,9 @@ pub(super) struct Pool<'a> {
     outside: Namespace,
 }
 
-/// What an event has cost.
 #[derive(Default)]
 pub(super) struct Cost {
     pub(super) requests: usize,
-    /// Requests lost on new and on kept connections.
     pub(super) lost: [usize; 2],
     /// How long each pod ended, from its deletion.
     pub(super) ends: Vec<Duration>,
@@ -91,8 +73,7 @@ pub(super) struct Cost {
 }
 
 impl<'a> Pool<'a> {
-    /// Starts all, with so many Services of the ingress, and waits until the agents know their balancers. The
-    /// agents watch 16 of the Services at most; the rest are checked at kube-proxy's port.
+    /// Starts all, with so many Services, and waits until the agents know their balancers.
     pub(super) fn start(cluster: &'a RealCluster, services: u16) -> Self {
         let second = cluster.second_node();
         cluster.grant_agents();
@@ -106,13 +87,13 @@ impl<'a> Pool<'a> {
         outside.run("ip link set uplink up");
         outside.run("ip route add default via 10.10.5.1");
         make_image(cluster);
-        let workload = Workload::DaemonSet;
+        let workload = DAEMON_SET;
         let (agents, balancers) = (Mutex::default(), Vec::new());
         let mut pool = Self { cluster, agents, services, workload, balancers, kubeconfig, second, outside };
         for node in 0..NODES.len() {
             pool.replace_agent(node);
         }
-        pool.apply(Workload::DaemonSet, Hook::None);
+        pool.apply(DAEMON_SET, Hook::None);
         for interval in USUAL {
             pool.add_balancer(interval);
         }
@@ -127,12 +108,6 @@ impl<'a> Pool<'a> {
         if let Some(old) = old {
             old.terminate();
         }
-    }
-
-    /// Ends the agent of a node by SIGKILL, and starts it again.
-    pub(super) fn crash_agent(&self, node: usize) {
-        drop(self.agents.lock().unwrap()[node].take());
-        self.replace_agent(node);
     }
 
     fn agent(&self, node: usize) -> Agent {
@@ -151,19 +126,17 @@ impl<'a> Pool<'a> {
     /// Runs the ingress so, with this hook.
     pub(super) fn apply(&mut self, workload: Workload, hook: Hook) {
         if self.workload != workload {
-            let [kind, _] = self.workload.object();
-            self.cluster.kubectl.must(&["--namespace=pool", "delete", kind, "ingress"]);
+            self.cluster.kubectl.must(&["--namespace=pool", "delete", self.workload[0], "ingress"]);
         }
         self.workload = workload;
         let services: String = (0..self.services).map(service_object).collect();
-        let [kind, spec] = workload.object();
+        let [kind, spec] = workload;
         self.cluster.apply(&format!("{POOL}{services}---\n{}", ingress::workload(kind, spec, hook)));
         self.wait_whole();
         self.forget_unanswered_connections();
     }
 
-    /// Removes what pods of the hook before have left: for two minutes, conntrack sends each connection from a port
-    /// of a balancer whose last one had no answer to the pod that is gone.
+    /// Conntrack sends a connection from a port whose last one had no answer to the pod that is gone, for two minutes.
     fn forget_unanswered_connections(&self) {
         for mut conntrack in [programs::system("conntrack"), self.second.command("conntrack")] {
             conntrack.args(["--delete", "--proto", "tcp", "--state", "SYN_SENT", "--src", OUTSIDE]);
@@ -210,8 +183,7 @@ impl<'a> Pool<'a> {
 
     /// Waits until the ingress is what its workload says, with a pod on each node.
     fn wait_whole(&self) {
-        let [kind, _] = self.workload.object();
-        let status = ["--namespace=pool", "rollout", "status", kind, "ingress", "--timeout=5m"];
+        let status = ["--namespace=pool", "rollout", "status", self.workload[0], "ingress", "--timeout=5m"];
         let is_whole = || {
             let pods = self.cluster.kubectl.run(&status).map(|_| self.pods()).unwrap_or_default();
             pods.len() == NODES.len() && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod))
@@ -274,8 +246,7 @@ impl<'a> Pool<'a> {
         lost.clients.iter_mut().for_each(Prober::stop);
     }
 
-    /// Plays an event from a pool in service, waits until the ingress and the balancers are as before, and
-    /// counts what it has cost.
+    /// Plays an event, waits until ingress and balancers are as before, and counts what it has cost.
     pub(super) fn play(&self, event: impl FnOnce(&Self)) -> Cost {
         let began = Instant::now();
         let over = AtomicBool::new(false);
@@ -329,7 +300,6 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Waits until the agent on a node is stale.
 pub(super) fn wait_stale(node: usize) {
     let address: SocketAddr = format!("{}:25001", NODES[node].1).parse().unwrap();
     let is_stale = || http::get(address, "/health").is_ok_and(|reply| reply.is_stale());
@@ -358,7 +328,6 @@ fn service(index: u16) -> String {
     if index == 0 { "ingress".to_owned() } else { format!("ingress-{index}") }
 }
 
-/// The `healthCheckNodePort` of a Service.
 fn health_port(index: u16) -> u16 {
     NODE_PORT + 100 + index
 }

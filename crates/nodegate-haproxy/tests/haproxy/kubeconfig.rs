@@ -3,7 +3,7 @@
 use crate::lab::Lab;
 use crate::packages::ROOT;
 use nodegate_testbed::kubectl::Kubectl;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
@@ -24,9 +24,12 @@ fn rights(kubectl: &Kubectl) -> String {
     };
     let roles = [list("clusterroles"), list("roles")].concat();
     let words = |list: &Value| serde_json::from_value::<Vec<String>>(list.clone()).unwrap().join(" ");
-    let right = |rule: &Value| match words(&rule["verbs"]).as_str() {
-        "get list watch" => words(&rule["resources"]),
-        verbs => format!("{verbs} {}", words(&rule["resources"])),
+    let right = |rule: &Value| {
+        assert_eq!(rule["apiGroups"], json!([""]), "{rule}");
+        match words(&rule["verbs"]).as_str() {
+            "get list watch" => words(&rule["resources"]),
+            verbs => format!("{verbs} {}", words(&rule["resources"])),
+        }
     };
     let mut rights = Vec::new();
     for binding in [list("clusterrolebindings"), list("rolebindings")].concat() {

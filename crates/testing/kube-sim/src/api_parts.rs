@@ -11,20 +11,13 @@ use std::sync::Arc;
 /// An API server without its sockets. Clones are other servers on the same etcd.
 #[derive(Clone)]
 pub(crate) struct Api {
-    /// The number of the server; 0 is the first.
     pub number: usize,
-    /// The store of all objects.
     pub store: Arc<Store>,
-    /// The users and their tokens.
     pub tokens: Arc<Tokens>,
-    /// The fault switches of the API.
     pub faults: Arc<Faults>,
     pub counters: Arc<Counters>,
-    /// The server's link to etcd.
     pub etcd: Arc<Etcd>,
-    /// The failing parts of the server's health.
     pub health: Arc<Health>,
-    /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
-    /// is the administrator, as on the insecure port that API servers once had.
+    /// True if a request without a token is `system:anonymous`, and not the administrator.
     pub anonymous: bool,
 }

@@ -2,24 +2,23 @@
 
 use crate::api::auth::Tokens;
 use crate::api_parts::Api;
-use crate::cluster::node_controller;
 use crate::net::Net;
 use crate::net::tls::{SetupError, Tls};
 use crate::server::ApiServer;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 
 const NODE_BYTES: usize = 4_000;
+/// The initial content of every cluster.
+const INITIAL: &str = include_str!("initial.json");
 
-/// Settings of a simulator; see [`Sim::builder`].
 #[derive(Clone)]
 pub struct Builder {
     listen: SocketAddr,
@@ -29,7 +28,6 @@ pub struct Builder {
     node_bytes: usize,
     kubelets: bool,
     lease_interval: Duration,
-    lifecycle: bool,
     anonymous: Option<bool>,
 }
 
@@ -43,14 +41,12 @@ impl Default for Builder {
             node_bytes: NODE_BYTES,
             kubelets: false,
             lease_interval: Duration::from_secs(10),
-            lifecycle: true,
             anonymous: None,
         }
     }
 }
 
 impl Sim {
-    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -81,21 +77,17 @@ setters! {
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
     lease_interval(interval: Duration) => lease_interval = interval;
-    /// Sets whether a taint follows a cordon (default on).
-    lifecycle(on: bool) => lifecycle = on;
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
     anonymous(on: bool) => anonymous = Some(on);
 }
 
 impl Builder {
-    /// Adds a node with this name.
     #[must_use]
     pub fn node(self, name: &str) -> Self {
         self.nodes([name])
     }
 
-    /// Adds nodes with these names.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.nodes.extend(names.into_iter().map(|n| n.as_ref().to_owned()));
@@ -138,10 +130,6 @@ impl Builder {
     }
 
     fn assemble(self, servers: Vec<ApiServer>) -> Sim {
-        let mut tasks = JoinSet::new();
-        if self.lifecycle {
-            tasks.spawn(node_controller::run(servers[0].api.store.clone()));
-        }
         let sim = Sim {
             inner: Arc::new(Inner {
                 servers,
@@ -149,11 +137,11 @@ impl Builder {
                 lease_interval: self.kubelets.then_some(self.lease_interval),
                 made: AtomicUsize::new(2),
                 runtime: Handle::current(),
-                tasks: Mutex::new(tasks),
+                tasks: Mutex::default(),
             }),
         };
-        for object in initial_objects() {
-            // The objects are well-formed and the store is empty, so this cannot fail.
+        // The objects are well-formed and the store is empty, so this cannot fail.
+        for object in serde_json::from_str::<Vec<Value>>(INITIAL).unwrap_or_default() {
             let _ = sim.apply(object);
         }
         for node in &self.nodes {
@@ -161,21 +149,4 @@ impl Builder {
         }
         sim
     }
-}
-
-/// Returns the initial content of every cluster.
-fn initial_objects() -> Vec<Value> {
-    let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"].map(|name| {
-        let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
-        json!({"kind": "Namespace", "apiVersion": "v1", "metadata": metadata, "status": {"phase": "Active"}})
-    });
-    let service = json!({
-        "kind": "Service", "apiVersion": "v1", "metadata": {"name": "kubernetes", "namespace": "default"},
-        "spec": {
-            "clusterIP": "10.96.0.1", "type": "ClusterIP",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-        },
-        "status": {"loadBalancer": {}},
-    });
-    namespaces.into_iter().chain([service]).collect()
 }

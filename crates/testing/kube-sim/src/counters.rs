@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKind {
     /// The RBAC verb, or the HTTP method in lower case for other paths.
@@ -18,16 +17,12 @@ pub struct RequestKind {
     pub server: usize,
 }
 
-/// A snapshot of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The number of requests by kind.
     pub requests: BTreeMap<RequestKind, u64>,
-    /// The number of open connections.
     pub connections: u64,
     /// The most connections open at once since the last reset.
     pub connections_max: u64,
-    /// The number of open watches.
     pub watches: u64,
     /// The bytes written to clients, TLS and headers included.
     pub bytes_sent: u64,
@@ -44,7 +39,6 @@ impl Reading {
         self.requests.iter().filter(|(kind, _)| fits(kind)).map(|(_, n)| n).sum()
     }
 
-    /// Returns the number of all requests.
     pub fn total(&self) -> u64 {
         self.requests.values().sum()
     }
@@ -53,7 +47,6 @@ impl Reading {
 /// A mark of an open connection or watch.
 pub(crate) type Open = Arc<()>;
 
-/// The counters of a simulator.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// All but what is open now.
@@ -76,7 +69,6 @@ impl Counters {
         self.lock().bytes_sent += bytes as u64;
     }
 
-    /// Counts a watch as open until the returned value is dropped.
     pub(crate) fn watch(&self) -> Open {
         self.watches.clone()
     }
@@ -89,7 +81,6 @@ impl Counters {
         connection
     }
 
-    /// Returns a snapshot of all counters.
     pub fn read(&self) -> Reading {
         let (connections, watches) = (open(&self.connections), open(&self.watches));
         Reading { connections, watches, ..self.lock().clone() }

@@ -9,6 +9,7 @@
     clippy::indexing_slicing,
     reason = "fields of JSON objects, which are all that is indexed, are added if missing"
 )]
+#![allow(missing_docs, reason = "a library of tests: what a name says is not said twice")]
 
 mod api;
 mod api_parts;

@@ -9,7 +9,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 impl Sim {
-    /// Returns the Node with this name.
     pub fn node(&self, name: &str) -> Option<Value> {
         self.get("nodes", "", name)
     }
@@ -41,25 +40,21 @@ impl Sim {
         }
     }
 
-    /// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node
-    /// does not exist.
+    /// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
         node::edit(self.store(), name, (manager, ""), edit)
     }
 
-    /// Sets the `InternalIP`s of a node.
     pub fn set_addresses(&self, name: &str, ips: &[impl ToString]) -> bool {
         let ips: Vec<_> =
             ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()})).collect();
         self.edit_node(name, "kubelet", |node| node["status"]["addresses"] = json!(ips))
     }
 
-    /// Sets `spec.unschedulable`, as `kubectl cordon` does.
     pub fn cordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| node["spec"]["unschedulable"] = json!(true))
     }
 
-    /// Removes `spec.unschedulable`, as `kubectl uncordon` does.
     pub fn uncordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| drop(child_mut(node, "spec").remove("unschedulable")))
     }
@@ -69,7 +64,6 @@ impl Sim {
         self.set_condition(name, "Ready", status, reason)
     }
 
-    /// Sets a condition of a Node.
     pub fn set_condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> bool {
         self.edit_node(name, "kubelet", |node| {
             node::set_condition(node, kind, status, reason, "set by the simulator");

@@ -24,7 +24,6 @@ impl<T> Clone for Observed<T> {
 }
 
 impl<T> Observed<T> {
-    /// Returns an observed value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(Shared { value: Mutex::new(value), changed: Notify::new() }))
     }

@@ -1,7 +1,6 @@
 //! API servers on one etcd, and their links to it.
 
-// An API server behind sockets and one that is called as a tower service share everything: authentication, the fault
-// switches, watches with streamed bodies. The service uses tokio's clock only, so it runs under paused time.
+// The service uses tokio's clock only, so it runs under paused time.
 
 use crate::api_parts::Api;
 use crate::faults::etcd::Lost;
@@ -18,11 +17,7 @@ use std::task::{Context, Poll};
 use tower::{BoxError, Service};
 
 /// One of a simulator's API servers, which is also a service without a socket. Clones are the same server.
-///
-/// All servers share the certificate, tokens, counters and fault switches ([`FaultScope::servers`] selects
-/// the servers that a fault affects). Each has its own connections and its own link to etcd.
-///
-/// [`FaultScope::servers`]: crate::FaultScope::servers
+/// All share certificate, tokens, counters and fault switches; connections and the link to etcd are its own.
 #[derive(Clone)]
 pub struct ApiServer {
     pub(crate) api: Arc<Api>,
@@ -50,15 +45,12 @@ impl ApiServer {
         Ok(ApiServer { api, net })
     }
 
-    /// Cuts the server off from etcd for these resources, or for all if `plurals` is empty. The server keeps
-    /// answering from its caches. It does not learn of writes by others, such as [`crate::Sim::cordon`] or
-    /// another server.
+    /// Cuts the server off from etcd for these resources (none: for all): it answers from its caches.
     pub fn cut_off_from_etcd(&self, plurals: &[&str]) {
         self.api.etcd.lose(Lost::Everything, &self.api.store, plurals);
     }
 
-    /// Stops the changes from etcd to the caches of these resources, or of all if `plurals` is empty. etcd
-    /// still answers consistent reads and writes, unless the server is cut off from it.
+    /// Stops the changes from etcd to the caches of these resources (none: of all). etcd still answers.
     pub fn lose_streams_of_etcd(&self, plurals: &[&str]) {
         self.api.etcd.lose(Lost::Stream, &self.api.store, plurals);
     }
@@ -68,8 +60,7 @@ impl ApiServer {
         self.api.etcd.mend();
     }
 
-    /// Lets these parts of `/readyz` fail (`etcd`, `shutdown`, or any other name), and no others. `/livez` has
-    /// `etcd`, too.
+    /// Lets these parts of `/readyz` fail, and no others. `/livez` has `etcd`, too.
     pub fn fail_readyz(&self, parts: &[&str]) {
         self.api.health.fail(parts);
     }
@@ -79,8 +70,7 @@ impl ApiServer {
         self.api.health.readyz_without_etcd.store(true, Ordering::Relaxed);
     }
 
-    /// Starts the server again on the same port. Its caches hold the content of an etcd that was restored
-    /// meanwhile.
+    /// Starts the server again on the same port, with the content of an etcd that was restored meanwhile.
     pub async fn restart(&self) -> io::Result<()> {
         self.api.etcd.started_again();
         self.net.restart().await

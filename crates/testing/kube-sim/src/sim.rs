@@ -26,7 +26,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub(crate) struct Inner {
-    /// All servers, the first one first.
     pub(crate) servers: Vec<ApiServer>,
     pub(crate) node_bytes: usize,
     /// The interval of Lease renewals, if nodes have kubelets.
@@ -43,8 +42,7 @@ impl Drop for Inner {
     }
 }
 
-/// A running simulated Kubernetes API. Clones are the same simulator. It runs until the
-/// last clone is dropped.
+/// A simulated Kubernetes API. Clones are the same one, which runs until the last is dropped.
 #[derive(Clone)]
 pub struct Sim {
     pub(crate) inner: Arc<Inner>,
@@ -70,7 +68,6 @@ impl Sim {
         self.kubeconfig_for(ADMIN_TOKEN)
     }
 
-    /// Returns a kubeconfig with another token.
     pub fn kubeconfig_for(&self, token: &str) -> String {
         self.kubeconfig_as(&json!({ "token": token }))
     }
@@ -81,7 +78,6 @@ impl Sim {
     }
 
     /// Returns the administrator's client certificate as the user of a kubeconfig, or `Null` for plain HTTP.
-    /// It changes with a CA rotation.
     pub fn client_certificate(&self) -> Result<Value, SetupError> {
         let Some(tls) = &self.net.tls else { return Ok(Value::Null) };
         let (certificate, key) = tls.administrator()?;
@@ -89,20 +85,17 @@ impl Sim {
         Ok(json!({"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}))
     }
 
-    /// Refuses a client certificate from now on: that of a user that [`Sim::client_certificate`] returned. Returns
-    /// false if it is none.
+    /// Refuses a client certificate of [`Sim::client_certificate`] from now on. Returns false if it is none.
     pub fn refuse_certificate(&self, user: &Value) -> bool {
         let pem = user["client-certificate-data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
         certificate.map(|certificate| self.api.tokens.refuse(certificate.to_vec())).is_some()
     }
 
-    /// Writes [`Sim::kubeconfig`] to a file.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Returns the current resourceVersion.
     pub fn version(&self) -> u64 {
         self.store().version()
     }
@@ -111,12 +104,10 @@ impl Sim {
         &self.api.store
     }
 
-    /// Returns the fault switches for requests.
     pub fn faults(&self) -> &Faults {
         &self.api.faults
     }
 
-    /// Returns the counters of requests and connections.
     pub fn counters(&self) -> &Counters {
         &self.api.counters
     }
@@ -126,14 +117,12 @@ impl Sim {
         self.api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
-    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
-    /// is unknown.
+    /// Gives the user of the old token a new one. Returns false if the old token is unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
         self.api.tokens.rename(old, new)
     }
 
-    /// Stores an object with its status, created or replaced, to set up a test. There is no validation and
-    /// there are no defaults, but watchers see it like any write.
+    /// Stores an object with its status, without validation or defaults. Watchers see it like any write.
     pub fn apply(&self, mut object: Value) -> Result<Value, ApiStatus> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(ApiStatus::no_resource)?;
@@ -159,7 +148,6 @@ impl Sim {
         self.store().get(by_plural(plural), &Key::new(namespace, name)).map(|o| o.value.clone())
     }
 
-    /// Returns all objects of a plural resource.
     pub fn list(&self, plural: &str) -> Vec<Value> {
         let all = self.store().list(by_plural(plural), &Selector::default()).1;
         all.iter().map(|object| object.value.clone()).collect()
@@ -176,22 +164,17 @@ impl Sim {
     /// Starts the API server again on the same port. With `compact`, older versions are gone (410).
     pub async fn restart(&self, compact: bool) -> io::Result<()> {
         if compact {
-            self.store().compact(true);
+            self.store().compact();
         }
         ApiServer::restart(self).await
     }
 
-    /// Returns a copy of etcd's current content.
     pub fn back_up_etcd(&self) -> Backup {
         self.store().back_up()
     }
 
-    /// Restores etcd from a copy. Later writes are lost, and versions continue from the copy's version.
-    ///
-    /// API servers that run meanwhile continue with the content of their caches. They wait for changes after
-    /// a version that does not exist yet, while etcd answers consistent reads from the copy. A restart ends
-    /// that ([`ApiServer::restart`], after [`crate::Net::kill`]). After it, the API server accepts a watch
-    /// from a version that does not exist yet, and the watch stays silent.
+    /// Restores etcd from a copy: later writes are lost. Until an API server restarts, it goes on with its caches, and waits for
+    /// changes after a version that does not exist yet.
     pub fn restore_etcd(&self, backup: &Backup) {
         for server in &self.inner.servers {
             server.api.etcd.lose(Lost::History, self.store(), &[]);
@@ -199,15 +182,13 @@ impl Sim {
         self.store().restore(backup);
     }
 
-    /// Returns all API servers, the first one first.
     pub fn servers(&self) -> Vec<ApiServer> {
         self.inner.servers.clone()
     }
 
-    /// Compacts the history, so that watches from old versions get 410. With `cut`, running watches get it,
-    /// too.
-    pub fn compact(&self, cut: bool) {
-        self.store().compact(cut);
+    /// Compacts the history, so that watches get 410.
+    pub fn compact(&self) {
+        self.store().compact();
     }
 
     /// Ends the running watches of a resource (`None`: of all) without an error event.
@@ -226,8 +207,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Makes a new server certificate of the same CA that is valid for these names only. New connections get
-    /// it.
+    /// Makes a new server certificate of the same CA that is valid for these names only.
     pub fn certify_only(&self, names: &[&str]) -> Result<(), SetupError> {
         match &self.net.tls {
             Some(tls) => tls.rename(names),

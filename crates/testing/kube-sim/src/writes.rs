@@ -29,7 +29,6 @@ pub(crate) fn accept(resource: &Resource, namespace: &str, object: &mut Value) {
     }
 }
 
-/// Prepares a new object for the store.
 pub(crate) fn prepare_creation(resource: &Resource, object: &mut Value) {
     let meta = meta_mut(object);
     meta.remove("deletionTimestamp");
@@ -111,8 +110,7 @@ fn merge(target: &mut Value, patch: &Value) {
 
 // === Managers ===
 
-// `metadata.managedFields` has the last write of each manager. Of the fields that it owns, only the addresses in
-// a Service's status and the cordon of a Node are there; no client looks for others.
+// Of the fields that a manager owns, only a Service's addresses and a Node's cordon are there.
 
 const INGRESS: &str = "/status/loadBalancer/ingress";
 const CORDON: &str = "/spec/unschedulable";

@@ -1,5 +1,4 @@
-//! Runs the agent under test: all of `crates/agent` except sockets, threads and files. Network and kubelet are
-//! simulated. `world.rs` starts it.
+//! The agent under test: all of `crates/agent` except sockets, threads and files.
 
 use crate::cluster::NODE;
 use crate::network::Network;
@@ -23,7 +22,6 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The address of the load balancer.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// The Service that some agents watch.
 const SERVICE: &str = "default/web";
@@ -34,7 +32,6 @@ pub(crate) struct SimulatedAgent {
     background: AbortHandle,
     _tasks: JoinSet<()>,
     starved: Observed<bool>,
-    /// The time at which the verdict last became Ready or stopped being Ready.
     last_pool_change: Arc<Mutex<Instant>>,
     /// The time before which the agent must not listen unless the API server has answered.
     must_not_open_before: Instant,
@@ -62,7 +59,6 @@ impl SimulatedAgent {
         Self::start_with(settings, network, trace)
     }
 
-    /// Starts an agent with these settings.
     pub(crate) fn start_with(settings: AgentSettings, network: &Network, trace: &Trace) -> Self {
         let starved = Observed::new(false);
         let local_checks = LocalChecks::none();
@@ -106,10 +102,13 @@ impl SimulatedAgent {
         self.agent.timeline.at(nodegate_clock::now())
     }
 
+    fn instant(&self, moment: Option<Moment>) -> Option<Instant> {
+        nodegate_clock::now().checked_sub(self.now().since(moment?))
+    }
+
     /// Returns the time at which the agent opened its ports, or `None` if it has not.
     pub(crate) fn opened(&self) -> Option<Instant> {
-        let ago = self.now().since(self.agent.board.opened()?);
-        nodegate_clock::now().checked_sub(ago)
+        self.instant(self.agent.board.opened())
     }
 
     /// Checks that the agent was allowed to open its ports at `opened`. The error says why it was not.
@@ -128,11 +127,9 @@ impl SimulatedAgent {
 
     /// Returns the date of the last proof, or `None` before the first one.
     pub(crate) fn last_proof(&self) -> Option<Instant> {
-        let ago = self.now().since(self.agent.board.last_proof()?);
-        nodegate_clock::now().checked_sub(ago)
+        self.instant(self.agent.board.last_proof())
     }
 
-    /// Returns the transitions that the freshness state machine has taken.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
         self.agent.watch_metrics.transitions.clone()
     }
@@ -155,7 +152,6 @@ impl SimulatedAgent {
         self.ask("/metrics").text().contains("reason=\"relist\"")
     }
 
-    /// Returns the answer to a probe of the load balancer.
     pub(crate) fn ask(&self, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
         let answered = self.agent.app.respond_to(request, self.now(), BALANCER).now_or_never();
@@ -165,9 +161,8 @@ impl SimulatedAgent {
         SimulatedAnswer { status, body: body.expect("no client delays it").to_bytes() }
     }
 
-    /// Returns the drain status. The error says that the status contradicts itself: its verdict must take the
-    /// node out exactly if `out` is true, and must be that of its last flip. An answer has no fields of two
-    /// moments.
+    /// Returns the drain status. The error says that it contradicts itself: its verdict takes the node out exactly if `out` is
+    /// true, and is that of its last flip.
     pub(crate) fn drain(&self, out: bool) -> Result<DrainStatus, String> {
         let status = self.agent.app.status(self.now());
         let (verdict, flip) = (status.verdict, status.flips.first().map(|flip| flip.to));

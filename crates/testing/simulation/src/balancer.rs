@@ -1,21 +1,17 @@
-//! The load balancer. It checks that the agent never reports the acknowledgement too early
-//! or without probers, and that the acknowledgement comes. `world.rs` calls it.
+//! The load balancer: the acknowledgement must come, and neither too early nor without probers.
 
 use crate::oracle::KINDS;
 use nodegate_agent_api::DrainStatus;
 use nodegate_readiness::probers::{FALL, MAX_INTERVAL};
 use std::time::{Duration, Instant};
 
-/// The time after which an agent knows its probers: `MAX_INTERVAL`, and the same again for a prober that may
-/// become regular.
+/// The time after which an agent knows its probers, and those that may become regular.
 const KNOWS_PROBERS: Duration = MAX_INTERVAL.saturating_mul(2);
-/// The time within which the balancer has had `FALL` answers and has probed again. It probes at least every
-/// 900 ms.
+/// The time within which the balancer has had `FALL` answers and has probed again: every 900 ms.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One load balancer, with a probe request of each kind.
 pub(crate) struct Balancer {
-    /// The time since which the current agent listens.
     began: Instant,
     /// For each kind of probe request, the number of answers in a row that take the node out.
     out_in_a_row: [u32; KINDS.len()],
@@ -29,7 +25,6 @@ impl Balancer {
         Self { began, out_in_a_row: [0; KINDS.len()], out_since: None }
     }
 
-    /// Notes an answer to the probe request of this kind.
     pub(crate) fn received(&mut self, kind: usize, takes_out: bool) {
         let in_a_row = &mut self.out_in_a_row[kind];
         *in_a_row = if takes_out { *in_a_row + 1 } else { 0 };
@@ -37,9 +32,8 @@ impl Balancer {
         self.out_since = self.out_since.filter(|_| takes_out);
     }
 
-    /// Returns whether the agent reports the acknowledgement. The error says that this is wrong.
-    /// `last_pool_change` is the time at which the agent's verdict left Ready or came back, perhaps between
-    /// two probes. `fresh` is whether the last answers were fresh.
+    /// Returns whether the agent reports the acknowledgement; the error says that this is wrong. The agent's verdict left Ready,
+    /// or came back, at `last_pool_change`. `fresh` is of the last answers.
     pub(crate) fn judge(
         &mut self,
         drain: &DrainStatus,

@@ -1,5 +1,4 @@
-//! Defines the contract's bounds for each fault: its effect on proof, the time for which the agent may miss a
-//! change, and when the agent must be fresh although the fault lasts. `episode.rs` combines them.
+//! The contract's bounds for each fault. `episode.rs` combines them.
 
 use crate::connection::StreamKind;
 use crate::fault::{ProofEffect, SimulatedFault};
@@ -11,10 +10,8 @@ use std::time::{Duration, Instant};
 /// The bounds from the beginning of a fault until the agent has recovered from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultBounds {
-    /// The time for which the agent may miss a change of the Node.
     pub(crate) unseen: Duration,
-    /// True if no fault hides events of the Node while its Lease is renewed. Then proof must not be dated
-    /// later than the state that it proves.
+    /// True if no fault hides events while the Lease is renewed: no proof is dated later than its state.
     pub(crate) dates_are_exact: bool,
     /// `Some` if the cache may be stale: until proof has been available for this time.
     pub(crate) stale_allowed: Option<Duration>,
@@ -28,11 +25,9 @@ impl FaultBounds {
     pub(crate) const BEGINNING: Self = Self { stale_allowed: Some(Duration::MAX), ..Self::FAIR };
 }
 
-/// The time for which a change may be missed after an episode. The agent may just have replaced a watch,
-/// which it resumes with backoff.
+/// The time for which a change may be missed after an episode: a watch may be resumed with backoff.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aftermath {
-    /// The time at which the agent had recovered.
     recovered: Option<Instant>,
     unseen: Duration,
     retry_after: Duration,
@@ -47,8 +42,7 @@ impl Aftermath {
         Self { recovered: Some(nodegate_clock::now()), unseen: stale_after + GRACE, retry_after }
     }
 
-    /// Returns true if the cache may be stale because of a `Retry-After`: the Lease has ended the outage, and
-    /// no check may follow its last renewal that counts.
+    /// Returns true if the cache may be stale because of a `Retry-After`, after which no check was due.
     pub(crate) fn stale_allowed(&self) -> bool {
         !self.retry_after.is_zero() && self.lasts(self.retry_after)
     }
@@ -57,7 +51,6 @@ impl Aftermath {
         self.recovered.is_some_and(|at| nodegate_clock::now().saturating_duration_since(at) <= time)
     }
 
-    /// Returns the time for which a change of the Node may be missed.
     pub(crate) fn unseen(&self) -> Duration {
         if self.lasts(self.unseen) { self.unseen } else { Duration::ZERO }
     }
@@ -67,9 +60,8 @@ impl Aftermath {
 pub(crate) const LATE: Duration = Duration::from_secs(8);
 /// The longest delay of an answer on its way back.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
-/// The longest time of an answer, with all delays, that still gives proof in time. The agent sends the consistency check a
-/// seventh of 15 s before the cache is stale. If the check finds that the watch has missed a change, its
-/// answer, 300 ms for the watch and the answer to a list must fit into that time.
+/// The longest time of an answer that still gives proof in time. The check is sent a seventh of 15 s before the cache is
+/// stale; if it finds a missed change, it, 300 ms for the watch and a list must fit into that time.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -81,7 +73,6 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
 impl Planned {
-    /// Returns the delay of answers.
     pub(crate) fn answers_late(&self) -> Duration {
         match self.fault {
             SimulatedFault::Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
@@ -90,7 +81,6 @@ impl Planned {
         }
     }
 
-    /// Returns the kind of stream that the server loses.
     pub(crate) fn loses(&self) -> StreamKind {
         [StreamKind::Nodes, StreamKind::Leases, StreamKind::Services][(self.force * 2.99) as usize]
     }
@@ -129,7 +119,6 @@ impl Planned {
             )
     }
 
-    /// Returns the effect on proof for servers behind `address`.
     pub(crate) fn proof_effect(&self, address: Address) -> ProofEffect {
         match self.fault.proof_effect() {
             ProofEffect::BlocksServer if !self.all && address == Address::RoundRobin => ProofEffect::Disturbs,

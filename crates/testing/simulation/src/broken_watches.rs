@@ -14,8 +14,7 @@ const REPORTS: Duration = Duration::from_mins(5);
 const MOST: u64 = 299;
 
 impl RunningWorld {
-    /// Lets an hour pass in which no watch works, and checks its cost. A change must be seen in time, and the cache must
-    /// stay fresh.
+    /// Lets an hour pass in which no watch works: changes are seen in time, the cache stays fresh, and it is cheap.
     pub(crate) async fn hour_without_watches(&mut self) -> Result<(), String> {
         let effect = match self.random.u32(..3) {
             // They are cut off.

@@ -15,17 +15,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The name of the agent's node.
 pub(crate) const NODE: &str = "n1";
 const TOKEN: &str = "agent";
-/// The other Node of the cluster.
 const OTHER: &str = "other";
 /// The number of writes after which the Service's numbers of endpoints repeat.
 const MOST_ENDPOINTS: u64 = 23;
 /// The number of writes after a copy of etcd: more than in an episode.
 const WRITTEN_SINCE_COPY: u64 = 150;
 
-/// A cluster with its network and its active faults.
 pub(crate) struct SimulatedCluster {
     pub(crate) sim: Sim,
     servers: Vec<ApiServer>,
@@ -33,15 +30,13 @@ pub(crate) struct SimulatedCluster {
     active: Vec<Active>,
     token: String,
     service: bool,
-    /// The number of the Service's endpoints on the node.
     pub(crate) endpoints: u64,
     /// The copy of etcd from the beginning of the episode, and the number of endpoints then.
     backup: Option<(Backup, u64)>,
     trace: Trace,
     /// True while the kubelet reaches no API server.
     pub(crate) kubelet_is_cut_off: bool,
-    /// True if the wall clock was ever set back: then no renewal counts until the clock has passed that time
-    /// again.
+    /// True if the wall clock was ever set back: no renewal counts until the clock has passed that time.
     pub(crate) clock_was_set_back: bool,
 }
 
@@ -54,7 +49,7 @@ struct Active {
 
 impl SimulatedCluster {
     pub(crate) fn new(world: &WorldSettings, trace: &Trace) -> Self {
-        let sim = Sim::builder().lifecycle(false).node_bytes(0).servers(world.servers).anonymous(true);
+        let sim = Sim::builder().node_bytes(0).servers(world.servers).anonymous(true);
         let sim = sim.nodes([NODE, OTHER]).without_sockets();
         let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
         if world.leases {
@@ -82,7 +77,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// Returns the Node as etcd has it.
     pub(crate) fn node(&self) -> Node {
         let node = self.sim.node(NODE).map(|node| node_facts(node.to_string().as_bytes()));
         node.map_or(Node::Absent, |facts| Node::Present(facts.expect("a Node")))
@@ -90,7 +84,6 @@ impl SimulatedCluster {
 
     // === Other writers ===
 
-    /// Writes the other Node, and changes the Service's endpoints.
     pub(crate) fn noise(&mut self, number: u64) {
         self.write_elsewhere(number);
         if self.service {
@@ -110,7 +103,6 @@ impl SimulatedCluster {
         !self.has(SimulatedFault::KubeletDead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
     }
 
-    /// Renews the Node's Lease, if the kubelet does.
     pub(crate) fn renew(&self) {
         if !self.renews() {
             return;
@@ -127,8 +119,7 @@ impl SimulatedCluster {
 
     // === Faults ===
 
-    /// Copies etcd for a later restore. Then does the writes of many hours at once: otherwise a Node could
-    /// get the same version in both histories, and no client could tell them apart.
+    /// Copies etcd for a later restore. The many writes after it keep the versions of both histories apart.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
         self.write_a_lot();
@@ -165,8 +156,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Returns the number of attempts after which the agent has proof at the latest, or `None` if an active
-    /// fault stops all of them.
+    /// Returns the attempts after which the agent has proof at the latest; `None` if a fault stops all.
     pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
         let delays = self.active.iter().map(|active| active.planned.answers_late());
         if delays.sum::<Duration>() > ANSWERED_WITHIN {
@@ -215,8 +205,7 @@ impl SimulatedCluster {
             SimulatedFault::Reset => self.network.reset(),
             SimulatedFault::GoAway => {
                 self.network.go_away();
-                // A server that is shut down may end its watches
-                // (`--shutdown-watch-termination-grace-period`).
+                // A server that is shut down may end its watches.
                 if force > 0.5 {
                     self.sim.close_watches(None);
                 }
@@ -233,7 +222,7 @@ impl SimulatedCluster {
             }
             SimulatedFault::Forbidden => self.sim.close_watches(Some("nodes")),
             SimulatedFault::LeaseForbidden => self.sim.close_watches(Some("leases")),
-            SimulatedFault::Expired => self.sim.compact(true),
+            SimulatedFault::Expired => self.sim.compact(),
             SimulatedFault::Throttled | SimulatedFault::ServerErrors | SimulatedFault::Hanging
                 if force < 0.7 =>
             {
@@ -247,7 +236,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// Ends a fault and records its end.
     pub(crate) fn end(&mut self, planned: &Planned) {
         let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
             return;
@@ -258,7 +246,7 @@ impl SimulatedCluster {
         match planned.fault {
             fault if is_of_the_path(fault) => {
                 if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
-                    self.sim.compact(true);
+                    self.sim.compact();
                 }
                 self.reach(&active, false);
             }
@@ -337,16 +325,18 @@ fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
         SimulatedFault::LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
         SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
         SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
-        SimulatedFault::Throttled => Effect::Status { code: 429, retry_after }.on(all()).probability(some),
+        SimulatedFault::Throttled => {
+            Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) }
+        }
         SimulatedFault::ServerErrors => {
             let code = [500, 502, 503, 504][(force * 3.99) as usize];
-            Effect::Status { code, retry_after: 0 }.on(all()).probability(some)
+            Fault { probability: some, ..Effect::Status { code, retry_after: 0 }.on(all()) }
         }
         SimulatedFault::Malformed if force < 0.5 => Effect::Malformed.on(all()),
         SimulatedFault::Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
         SimulatedFault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
         SimulatedFault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
-        SimulatedFault::Hanging => Effect::Hang.on(all()).probability(some),
+        SimulatedFault::Hanging => Fault { probability: some, ..Effect::Hang.on(all()) },
         SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
         SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
         SimulatedFault::Refusals => refusals(force, nodes()),
@@ -370,7 +360,7 @@ fn refusals(force: f64, scope: FaultScope) -> Fault {
     let (times, retry_after) = ([1, 2, 3, 1000][(step / 2 % 4) as usize], step / 8);
     // An API server sends no 429 without `Retry-After`.
     let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
-    Effect::Status { code, retry_after }.on(scope.verbs(&["get"])).times(times)
+    Fault { times, ..Effect::Status { code, retry_after }.on(scope.verbs(&["get"])) }
 }
 
 /// Returns the wall clock's time as a kubelet writes it.

@@ -1,5 +1,4 @@
-//! Simulates one connection as the agent sees it: the data that arrives, its delay, and the end. `network.rs`
-//! opens and breaks connections.
+//! One connection as the agent sees it: the data that arrives, its delay, and the end.
 
 use bytes::Bytes;
 use futures::stream;
@@ -33,22 +32,15 @@ pub(crate) struct ServerFaults {
     pub(crate) frozen: bool,
     /// Packets are dropped; the kernel gives the connection up some seconds later.
     pub(crate) unreachable: bool,
-    /// The delay of every event.
     pub(crate) late: Duration,
-    /// The delay of every answer.
     pub(crate) answers_late: Duration,
-    /// The server sends no bookmarks.
     pub(crate) no_bookmarks: bool,
 }
 
-/// The agent's use of the API.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ApiUsage {
-    /// The number of requests, answered or not.
     pub(crate) requests: u64,
-    /// The number of connections that were opened.
     pub(crate) connections: u64,
-    /// The largest number of connections that were open at once.
     pub(crate) most_open: usize,
     /// The time at which the last answered consistent read was sent.
     pub(crate) last_consistent_read: Option<Instant>,
@@ -56,7 +48,6 @@ pub(crate) struct ApiUsage {
     pub(crate) first_for_nodes: Option<Instant>,
 }
 
-/// The state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) faults: ServerFaults,
@@ -64,7 +55,6 @@ pub(crate) struct Link {
     pub(crate) half_open: bool,
     /// The server has sent GOAWAY: open streams go on, new requests take another connection.
     pub(crate) leaving: bool,
-    /// The end of the connection, if it has ended.
     pub(crate) broken: Option<ConnectionEnd>,
 }
 
@@ -78,7 +68,6 @@ impl Link {
     }
 }
 
-/// A connection to one API server.
 pub(crate) struct SimulatedConnection {
     pub(crate) id: u64,
     pub(crate) server: usize,
@@ -92,9 +81,7 @@ impl SimulatedConnection {
         Self { id, server, link: Observed::new(link), last: Mutex::default() }
     }
 
-    /// Returns the time at which an event arrives that is sent now. A delayed server sends its events in
-    /// order: a Lease's renewal overtakes no earlier event of the Node. (A single delayed stream counts as
-    /// lost.)
+    /// Returns the time at which an event arrives that is sent now. All events of a delayed server stay in order.
     fn arrival(&self) -> Instant {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = nodegate_clock::now() + self.link.read(|link| link.faults.late);
@@ -137,7 +124,6 @@ impl SimulatedConnection {
     }
 }
 
-/// The kind of objects in a watch stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     Nodes,
@@ -160,10 +146,8 @@ impl StreamKind {
 /// A mark of a watch stream: true if the server has lost it. It stays open, and no more events arrive.
 pub(crate) type Lost = Arc<AtomicBool>;
 
-/// Returns a response body that arrives over a connection; `watch` is set for a watch.
-///
-/// The server sends all data that it has, even if the agent does not read: data that is on its way when the
-/// server stops still arrives.
+/// Returns a body that arrives over a connection; `watch` is set for a watch. The server sends all that it has, even if the
+/// agent does not read: data that is on its way when the server stops still arrives.
 pub(crate) fn response_body(
     connection: Arc<SimulatedConnection>,
     watch: Option<Lost>,
@@ -184,10 +168,8 @@ pub(crate) fn response_body(
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A frame and the time at which it arrives.
 type TimedFrame = (Instant, Result<Frame<Bytes>, BoxError>);
 
-/// Runs the server's side of a body.
 async fn send(
     connection: Arc<SimulatedConnection>,
     watch: Option<Lost>,

@@ -3,19 +3,18 @@
 use crate::agent::SimulatedAgent;
 use crate::network::{Address, Network};
 use crate::trace::Trace;
+use crate::world::under_simulated_time;
 use fastrand::Rng;
 use nodegate_agent::AgentSettings;
 use nodegate_kube_sim::{Effect, FaultScope, Rule, Sim};
 use nodegate_readiness::{Catalog, Policy};
 use std::collections::BTreeSet;
-use std::time::{Duration, UNIX_EPOCH};
-use tokio::task::LocalSet;
+use std::time::Duration;
 use tokio::time::sleep;
 
 const NODES: usize = 50;
 const LIMIT: usize = NODES / 2;
 const TOKEN: &str = "agent";
-/// The interval at which the pool is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 struct Fleet {
@@ -30,7 +29,7 @@ struct Fleet {
 impl Fleet {
     fn start(seed: u64) -> Self {
         let names: Vec<String> = (0..NODES).map(|number| format!("n{number:02}")).collect();
-        let sim = Sim::builder().lifecycle(false).node_bytes(0).nodes(&names).without_sockets();
+        let sim = Sim::builder().node_bytes(0).nodes(&names).without_sockets();
         let rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         let start = |name: String| {
@@ -73,12 +72,8 @@ impl Fleet {
     }
 }
 
-/// Runs a scene under simulated time.
 fn play(seed: u64, scene: impl AsyncFnOnce(Fleet)) {
-    fastrand::seed(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.expect("a runtime without sockets"), async {
-        nodegate_clock::set_wall(UNIX_EPOCH + Duration::from_hours(500_000));
+    under_simulated_time(seed, async {
         let fleet = Fleet::start(seed);
         sleep(Duration::from_secs(2)).await;
         scene(fleet).await;

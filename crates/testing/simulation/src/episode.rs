@@ -1,5 +1,4 @@
-//! Plays one episode: a calm, then faults that overlap, then a healed cluster in which the agent must become
-//! fresh. `world.rs` plays ten of them.
+//! Plays one episode: a calm, faults that overlap, and a healed cluster in which the agent must become fresh.
 
 use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, LATE, NODES_LOST};
 use crate::connection::ApiUsage;
@@ -13,14 +12,11 @@ use std::time::{Duration, Instant};
 
 /// The time from the first attempt after the last fault until the agent must be fresh.
 const FRESH_AGAIN: Duration = Duration::from_secs(16);
-/// The longest time until the first attempt: the longest backoff, or the timeout of a list that was under way
-/// when the faults ended.
+/// The longest time until the first attempt: the longest backoff, or the timeout of a list under way.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(16);
-/// The longest time until the first attempt after a `Retry-After`: the agent honours up to 30 s, and adds up
-/// to a quarter at random.
+/// The same after a `Retry-After`: up to 30 s, and up to a quarter at random.
 const RETRY_AFTER: Duration = Duration::from_millis(37_500);
-/// The time until a stale Service must be fresh. A list of the Node does not refresh a Service. The
-/// consistency check does, and is due at most 85 s after that list.
+/// The time until a stale Service must be fresh: the next check is due at most 85 s after a list.
 const SERVICE_FRESH_AGAIN: Duration = Duration::from_secs(130);
 /// The interval at which the Node changes until the agent shows that it sees the change.
 const MARKER_EVERY: Duration = Duration::from_secs(1);
@@ -36,18 +32,15 @@ fn has_retry_after(planned: &Planned) -> bool {
     matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals)
 }
 
-/// The requests that an outage may begin with, and that each second of it may add. Two or three watches retry
-/// every 5 s on average, each with a list and a watch if the server closes watches at once. Watches that
-/// restart retry sooner.
+/// The requests that an outage may begin with, and that each second of it may add: two or three watches retry every 5 s on
+/// average, each with a list and a watch; those that restart retry sooner.
 const REQUESTS: (f64, f64) = (25.0, 1.2);
 /// The same for connections.
 const CONNECTIONS: (f64, f64) = (10.0, 0.35);
-/// The same for connections while the API server answers with errors: the agent tries another connection
-/// after 3 s, 6 s, and so on up to 30 s.
+/// The same while the API server answers with errors: another connection after 3 s, 6 s, and so on up to 30 s.
 const CONNECTIONS_FOR_ERRORS: (f64, f64) = (4.0, 0.04);
 
-/// Limits the use of the API between `before` and `after`, which are `took` apart. The error says which limit was
-/// exceeded.
+/// Limits the use of the API between `before` and `after`. The error says which limit was exceeded.
 fn judge_cost(plan: &Plan, took: Duration, before: ApiUsage, after: ApiUsage) -> Result<(), String> {
     let most = |(first, each): (f64, f64)| (first + each * took.as_secs_f64()) as u64;
     let errors_alone = plan.faults.iter().all(|planned| planned.fault.keeps_the_connection());
@@ -85,7 +78,6 @@ impl RunningWorld {
         ended.map_err(|what| format!("{what} ({})", faults.join(" + ")))
     }
 
-    /// Begins and ends the faults at their times, and checks the cost.
     async fn inject_faults(&mut self, plan: &Plan) -> Result<(), String> {
         let began = nodegate_clock::now();
         let before = self.cluster.network.usage();
@@ -131,8 +123,7 @@ impl RunningWorld {
         }
     }
 
-    /// Returns the bounds that hold from the first of these faults until the agent has recovered from all of
-    /// them.
+    /// Returns the bounds from the first of these faults until the agent has recovered from all.
     fn bounds<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> FaultBounds {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         let mut unseen = Duration::ZERO;
@@ -159,13 +150,16 @@ impl RunningWorld {
         let blocks = are(ProofEffect::Blocks).next().is_some();
         let disturbances = are(ProofEffect::Disturbs).count();
         let within = recovery(faults.iter().copied());
-        // The bound for a lost stream assumes that the check and the next list are answered. Otherwise the
-        // last renewal before the missed bookmark counts until it is older than `--stale-after`.
+        // Without the answers to check and list, the last renewal before the missed bookmark counts until it is stale.
         if blocks && self.settings.leases && faults.iter().any(|planned| planned.loses_nodes()) {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
+<<<<<<< HEAD
         // A server that was held up sends all at once, one stream after the other: a renewal may come before an event of the
         // Node that is cut or malformed.
+=======
+        // A server that was held up sends all at once: a renewal may come before an event of the Node that is cut.
+>>>>>>> w-h1
         let held_up = |planned: &&Planned| planned.fault == SimulatedFault::Frozen || planned.cuts_off();
         let overtakes =
             (has(SimulatedFault::CutEvents) || has(SimulatedFault::Malformed)) && faults.iter().any(held_up);
@@ -225,14 +219,12 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Returns an error if the agent should have been fresh by now.
     fn in_time(&self, plan: &Plan, healed: Instant, now: Instant, within: Duration) -> Result<(), String> {
         let since = |then: Instant| now.saturating_duration_since(then);
         if since(healed) > within {
             return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
         }
-        // The agent does not notice at once that an open stream has lost a change. And it may resume a watch, but
-        // sends no consistency check, before a `Retry-After` is over.
+        // A lost change is not noticed at once. Before a `Retry-After` is over, a watch may be resumed, but no check sent.
         let may_wait = self.bounds.unseen > FRESH_AGAIN || plan.faults.iter().any(has_retry_after);
         match self.cluster.network.usage().first_for_nodes {
             Some(first) if !may_wait && since(first) > FRESH_AGAIN => Err(format!(

@@ -6,31 +6,25 @@ use nodegate_readiness::{ConditionStatus, Node};
 
 const PRESSURE: &str = "DiskPressure";
 
-/// One change of the Node.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// `kubectl cordon` if true, `kubectl uncordon` if false.
     Cordon(bool),
     /// Ready=True, or Ready=False with this reason.
     Ready(Option<String>),
-    /// The condition `DiskPressure`, true or false.
     DiskPressure(bool),
-    /// The deletion of the Node.
     Delete,
-    /// The creation of the Node.
     Create,
     /// An update of the kubelet's status that changes no answer.
     Heartbeat,
 }
 
-/// The source of random events.
 pub(crate) struct Events {
     random: fastrand::Rng,
     number: u32,
 }
 
 impl Events {
-    /// Returns the events of this seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), number: 0 }
     }

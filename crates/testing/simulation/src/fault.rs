@@ -1,5 +1,4 @@
-//! Names the faults of API servers, network, kubelet, clock and agent, with what each does to the agent's proof.
-//! `bounds.rs` has the contract's bounds for each, `cluster.rs` its implementation.
+//! The faults, with what each does to the agent's proof. `cluster.rs` plays them.
 
 use std::fmt;
 
@@ -31,23 +30,19 @@ pub(crate) enum ProofEffect {
 /// The servers that give no proof while a fault lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopsProof {
-    /// None: all servers give proof.
     Nothing,
     /// The servers that the fault hits; the others give proof.
     ItsServers,
-    /// All API servers of the world.
     Everything,
 }
 
-/// True in the last column of the table: the fault leaves the connection alone, because the server answers, or
-/// because the fault does not concern the API.
+/// True in the last column: the fault leaves the connection alone, or does not concern the API.
 const STAYS: bool = true;
 const BREAKS: bool = false;
 
 /// Defines the faults in one table.
 macro_rules! faults {
     ($($fault:ident: $name:literal, $extent:ident, $effect:ident, $stops:ident, $connection:ident;)*) => {
-        /// The kinds of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum SimulatedFault {
             $($fault,)*
@@ -117,7 +112,6 @@ impl SimulatedFault {
         self.row().1 == Extent::Moment
     }
 
-    /// Returns true if the fault can hit one server alone.
     pub(crate) fn is_of_a_server(self) -> bool {
         self.row().1 == Extent::Server
     }
@@ -130,7 +124,6 @@ impl SimulatedFault {
         self.row().3
     }
 
-    /// Returns true if the fault leaves the connection alone.
     pub(crate) fn keeps_the_connection(self) -> bool {
         self.row().4
     }

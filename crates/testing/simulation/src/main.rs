@@ -1,4 +1,4 @@
-//! Runs many seeds on two threads and prints a table, for `make simulate`.
+//! Runs many seeds on two threads and prints their coverage, for `make simulate`.
 
 use nodegate_simulation::{SimulationReport, run};
 use std::process::ExitCode;
@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 /// The number of episodes from which on a run must have covered every pair of faults and every transition.
 const LONG: u64 = 100_000;
 const THREADS: u32 = 2;
-/// The least number of episodes with each pair of faults.
 const PAIRS: u64 = 100;
 
 /// Returns a number from the environment. Exits with 2 if it is no number.
@@ -49,7 +48,6 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs one seed and prints its trace.
 fn replay(seed: u64) -> ExitCode {
     let outcome = run(seed, true);
     println!("seed {seed}: trace {:016x}, {} episodes", outcome.hash, outcome.report.episodes);

@@ -1,5 +1,4 @@
-//! Simulates the network between the agent and the API servers: connections, and an address with one server
-//! or several behind it. The agent's client uses it, and `cluster.rs` breaks it.
+//! The network between the agent and the API servers, which are behind one address.
 
 use crate::connection::{ApiUsage, ConnectionEnd, Link, Lost, ServerFaults};
 use crate::connection::{SimulatedConnection, StreamKind, response_body};
@@ -23,20 +22,16 @@ use tower::{BoxError, ServiceExt, service_fn};
 
 /// The timeout of a connect, as in `crates/kube-follow/src/client.rs`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time after which the kernel gives up a connection whose packets are dropped, with the keep-alive set
-/// there.
+/// The time after which the kernel gives up a connection without answers, with the keep-alive set there.
 const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 
 /// The time for which a failed attempt moves the round robin on.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// The choice of the server of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// Always the first server.
     Direct,
-    /// The server after that of the newest connection, open or lost; after that of the last attempt if that
-    /// one failed just now.
+    /// The server after that of the newest connection, or of the last attempt if it failed just now.
     RoundRobin,
     /// A random server, as with iptables.
     Random,
@@ -113,7 +108,6 @@ impl Network {
         }
     }
 
-    /// Drops every packet of the connections that are open now.
     pub(crate) fn half_open(&self) {
         for connection in self.connections(None) {
             connection.link.modify(|link| link.half_open = true);
@@ -125,7 +119,6 @@ impl Network {
         self.connections(None).iter().for_each(|connection| breaks(connection, ConnectionEnd::Reset));
     }
 
-    /// Sends GOAWAY on every connection.
     pub(crate) fn go_away(&self) {
         for connection in self.connections(None) {
             connection.link.modify(|link| link.leaving = true);
@@ -139,12 +132,10 @@ impl Network {
         lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
     }
 
-    /// Returns true if a watch of this kind is open.
     pub(crate) fn watches(&self, what: StreamKind) -> bool {
         self.lock().streams.iter().any(|(kind, lost)| *kind == what && lost.strong_count() > 0)
     }
 
-    /// Sets the agent's token.
     pub(crate) fn give_token(&self, token: &str) {
         self.lock().token = bearer(token);
     }
@@ -167,8 +158,7 @@ impl Network {
 
     // === Observations ===
 
-    /// Returns the open connections, to one server or to all. Records the server of each connection that has
-    /// ended as the last one.
+    /// Returns the open connections, to one server or to all. The last that has ended counts as the last server.
     fn connections(&self, server: Option<usize>) -> Vec<Arc<SimulatedConnection>> {
         let inner = &mut *self.lock();
         inner.connections.retain(|(server, connection)| {
@@ -182,7 +172,6 @@ impl Network {
         wanted.filter_map(|(_, connection)| connection.upgrade()).collect()
     }
 
-    /// Returns the server of the agent's newest connection.
     pub(crate) fn server_in_use(&self) -> usize {
         self.connections(None).last().map_or(0, |connection| connection.server)
     }
@@ -267,7 +256,6 @@ impl Network {
         }
     }
 
-    /// Returns the client's connection, or a new one.
     async fn connection(&self, slot: &Slot) -> Result<Arc<SimulatedConnection>, BoxError> {
         // Streams of one client share a connection: a request that comes during the connect waits for it.
         let mut slot = slot.lock().await;

@@ -1,9 +1,8 @@
 //! Judges every answer by the contract's rules for freshness. `world.rs` calls it.
 
-// The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
-// within the bound of the active faults, and never an older state than the agent has shown. A stale answer
-// must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
-// proof may have been unavailable.
+// A fresh answer must match a state that was true within the bound of the active faults, and none older than the agent has
+// shown. A stale answer must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only
+// if proof may have been unavailable.
 
 use bytes::Bytes;
 use nodegate_readiness::{CheckReport, Node, Policy, Reply};
@@ -16,11 +15,9 @@ const REMEMBERED: usize = 400;
 /// The time within which a renewal and a change count as simultaneous: they may arrive in either order.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// A kind of probe request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeKind {
     pub(crate) request: &'static str,
-    /// The status for a draining node.
     drain: Option<u16>,
     /// True if the check `custom_conditions` is named, too.
     conditions: bool,
@@ -33,8 +30,7 @@ pub(crate) const KINDS: [ProbeKind; 3] = [
     ProbeKind { request: "/health?check=node_ready,custom_conditions", drain: None, conditions: true },
 ];
 
-/// Returns the right answer to each kind of probe request, for a fresh or for a stale cache with this Node, by the agent's own
-/// rules, which have tests of their own.
+/// Returns the right answers for a fresh or a stale cache with this Node, by the agent's own rules, which have own tests.
 pub(crate) fn answers(policy: &Policy, node: &Node, stale: bool) -> [SimulatedAnswer; KINDS.len()] {
     KINDS.map(|kind| {
         let report = |name, outcome| CheckReport::from_memory(name, outcome, stale);
@@ -47,7 +43,6 @@ pub(crate) fn answers(policy: &Policy, node: &Node, stale: bool) -> [SimulatedAn
     })
 }
 
-/// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SimulatedAnswer {
     pub(crate) status: u16,
@@ -60,18 +55,15 @@ impl SimulatedAnswer {
         self.status != 200
     }
 
-    /// Returns the answer as text for the trace.
     pub(crate) fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body))
     }
 }
 
-/// The bounds of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerBounds {
     /// The time for which the answer may miss a change.
     pub(crate) unseen: Duration,
-    /// True if proof may be unavailable.
     pub(crate) stale_allowed: bool,
     /// True if no fault hides events of the Node while its Lease is renewed.
     pub(crate) dates_are_exact: bool,
@@ -84,18 +76,14 @@ struct State {
     stale: [SimulatedAnswer; KINDS.len()],
 }
 
-/// The judge of answers.
 pub(crate) struct Oracle {
     policy: Policy,
     states: VecDeque<State>,
     /// The number of the first state in `states`.
     first: usize,
-    /// The oldest state that a fresh answer may have: the agent has shown it, or it was the state when the
-    /// agent started, whose first list is consistent.
+    /// The oldest state that a fresh answer may have: the agent has shown it, or started in it.
     shown: usize,
-    /// The times at which the agent has shown states.
     shown_at: VecDeque<(Instant, usize)>,
-    /// True if the agent has shown no state yet.
     knows_nothing: bool,
     /// The last proof when the answers became stale.
     outdated: Option<LastProof>,
@@ -105,10 +93,8 @@ pub(crate) struct Oracle {
 #[derive(Clone, Copy)]
 struct LastProof(Option<Instant>);
 
-/// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// The answer is fresh.
     Fresh,
     /// The answer is stale: what `--on-stale` makes of the last known facts.
     Stale,
@@ -171,8 +157,7 @@ impl Oracle {
         (self.shown, self.knows_nothing) = (self.shown.max(number), false);
     }
 
-    /// Returns true if the agent has shown that it knows this state or a newer one. An absence of the Node shows nothing:
-    /// an agent that knows only an older one gives the same answer.
+    /// Returns true if the agent has shown that it knows this state or a newer one. An absent Node shows nothing.
     pub(crate) fn has_shown(&self, state: usize) -> bool {
         !self.knows_nothing && self.shown >= state && self.state(self.shown.max(self.first)).present
     }
@@ -220,8 +205,7 @@ impl Oracle {
         }
     }
 
-    /// Judges how the Node became fresh again: by a consistent read that was sent at `read`, after its last
-    /// `proof`, and was answered.
+    /// Judges how the Node became fresh again: by a consistent read that was sent after its last `proof`.
     pub(crate) fn judge_proof(
         &mut self,
         judged: Judged,
@@ -263,8 +247,7 @@ impl Oracle {
         }
     }
 
-    /// Returns true if the proof may be of the absence before this state: the agent had shown nothing later by
-    /// then, and there was no Node again.
+    /// Returns true if the proof may be of the absence before this state: nothing later was shown by then.
     fn absence_was_proved(&self, number: usize, proof: Instant) -> bool {
         let absent = |number: &usize| !self.state(*number).present;
         let before = (self.first..number).rev().find(absent);

@@ -1,5 +1,4 @@
-//! Draws the settings of a world, and a plan of faults for each episode, from a seed. `world.rs` and `episode.rs` call
-//! it.
+//! Draws the settings of a world, and a plan of faults for each episode, from a seed.
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
@@ -8,24 +7,19 @@ use nodegate_readiness::{OnStale, Policy};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The settings of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldSettings {
     pub(crate) servers: usize,
     pub(crate) address: Address,
-    /// True if the agent may read Leases.
     pub(crate) leases: bool,
-    /// True if the agent also watches a Service.
     pub(crate) service: bool,
-    /// True if a client has the credentials of the moment at which it was made, as with a token, a certificate or a
-    /// plugin in a kubeconfig. Else each request has those of its moment, as with a file.
+    /// True if a client keeps the credentials with which it was made, as with a token; else each request has new ones.
     pub(crate) fixed_credentials: bool,
     pub(crate) on_stale: OnStale,
     /// The average interval of other nodes' writes.
     pub(crate) noise_every: Duration,
 }
 
-/// The plan of an episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) calm: Duration,
@@ -53,7 +47,6 @@ impl WorldSettings {
         Self { servers, address, leases, service, fixed_credentials, on_stale, noise_every }
     }
 
-    /// Returns the agent's rules.
     pub(crate) fn policy(&self) -> Policy {
         Policy { on_stale: self.on_stale, ..Policy::default() }
     }
@@ -103,14 +96,12 @@ fn bring_together(faults: &mut [Planned], random: &mut Rng) {
 /// The time for which a momentary fault has effects: that in which the kernel gives a connection up.
 const AFTERMATH: Duration = Duration::from_secs(4);
 
-/// One fault of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) fault: SimulatedFault,
     pub(crate) from: Duration,
     /// The end; the same as `from` for a momentary fault.
     pub(crate) until: Duration,
-    /// True if the fault hits every server.
     pub(crate) all: bool,
     /// True if the fault hits the server that the agent uses, false for another one. Without effect if `all`.
     pub(crate) in_use: bool,
@@ -140,15 +131,13 @@ impl Planned {
         }
     }
 
-    /// Returns true if both faults were active at the same time. The effect of a momentary fault lasts for
-    /// some seconds.
+    /// Returns true if both faults were active at the same time. A momentary one has effects for some seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
         self.from <= until(other) && other.from <= until(self)
     }
 }
 
-/// Draws a number of the range.
 fn drawn(random: &mut Rng, Range { start, end }: Range<f64>) -> f64 {
     start + (end - start) * random.f64()
 }
@@ -218,7 +207,6 @@ const PLANS: [&[Step]; 8] = [
     ],
 ];
 
-/// Draws the faults of one of these plans.
 fn draw_rare(random: &mut Rng) -> Vec<Planned> {
     let plan = PLANS[random.usize(..PLANS.len())];
     let faults = plan.iter().map(|(fault, from, lasts, hits, force)| {

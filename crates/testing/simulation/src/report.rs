@@ -1,4 +1,4 @@
-//! Sums the results of many worlds, and prints them as a table. `world.rs` counts; `main.rs` prints.
+//! Sums the results of many worlds. `world.rs` counts; `main.rs` prints.
 
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
@@ -21,8 +21,7 @@ pub struct SimulationReport {
     pub acknowledged: u64,
     /// Those that were taken.
     transitions: BTreeSet<Transition>,
-    /// The number of episodes with both faults at the same time, the lower fault first; with a fault twice, of
-    /// those with it.
+    /// The episodes with both faults at the same time, the lower fault first.
     pairs: BTreeMap<(SimulatedFault, SimulatedFault), u64>,
     slowest_recovery: Duration,
 }
@@ -31,7 +30,7 @@ impl SimulationReport {
     pub(crate) fn episode(&mut self, plan: &Plan) {
         for (number, one) in plan.faults.iter().enumerate() {
             let together = plan.faults[number + 1..].iter().filter(|other| one.overlaps(other));
-            for other in [one].into_iter().chain(together) {
+            for other in together {
                 let pair = (one.fault.min(other.fault), one.fault.max(other.fault));
                 *self.pairs.entry(pair).or_default() += 1;
             }
@@ -70,34 +69,22 @@ impl SimulationReport {
         all.filter(|transition| !self.transitions.contains(transition)).collect()
     }
 
-    fn count(&self, low: SimulatedFault, high: SimulatedFault) -> u64 {
-        self.pairs.get(&(low, high)).copied().unwrap_or_default()
-    }
-
     fn each_pair(&self) -> impl Iterator<Item = (SimulatedFault, SimulatedFault, u64)> {
         let all = (1..).zip(SimulatedFault::ALL);
         let pairs = all.flat_map(|(next, low)| SimulatedFault::ALL[next..].iter().map(|high| (*low, *high)));
-        pairs.map(|(low, high)| (low, high, self.count(low, high)))
+        pairs.map(|(low, high)| (low, high, self.pairs.get(&(low, high)).copied().unwrap_or_default()))
     }
 }
 
 impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<34} {:>9} {:>22}", "fault", "episodes", "fewest with another")?;
-        for &fault in SimulatedFault::ALL {
-            let with = self.each_pair().filter(|(one, other, _)| *one == fault || *other == fault);
-            let fewest = with.min_by_key(|(.., count)| *count);
-            let Some((one, other, count)) = fewest else { continue };
-            let partner = if one == fault { other } else { one };
-            let times = self.count(fault, fault);
-            writeln!(f, "{fault:<34} {times:>9} {count:>8}, {partner}")?;
+        let pairs = self.each_pair().count();
+        if let Some((one, other, count)) = self.each_pair().min_by_key(|(.., count)| *count) {
+            writeln!(
+                f,
+                "pairs of faults at the same time: {pairs}; the rarest {count} times: {one} and {other}"
+            )?;
         }
-        let fewest = self.fewest_pair();
-        writeln!(
-            f,
-            "pairs of faults at the same time: {}, each at least {fewest} times",
-            self.each_pair().count()
-        )?;
         let (all, never) = (Transition::value_variants().len(), self.never_taken());
         write!(f, "transitions of the state machine: {} of {all} taken", all - never.len())?;
         never.iter().try_for_each(|never| write!(f, "; never {never:?}"))?;

@@ -23,12 +23,10 @@ impl Trace {
         Self(Arc::new(Mutex::new(Lines { began, hash: DefaultHasher::new(), shown })))
     }
 
-    /// Returns the time since the beginning.
     pub(crate) fn now(&self) -> Duration {
         nodegate_clock::now().saturating_duration_since(self.lock().began)
     }
 
-    /// Adds a line with the present time.
     pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
         let now = self.now();
         let text = what.to_string();
@@ -40,7 +38,6 @@ impl Trace {
         }
     }
 
-    /// Returns the hash of all lines.
     pub(crate) fn hash(&self) -> u64 {
         self.lock().hash.finish()
     }

@@ -1,5 +1,4 @@
-//! Runs the world of one seed: a cluster, an agent, its clients, and simulated time. `main.rs` and the tests
-//! call [`run`].
+//! Runs the world of one seed: a cluster, an agent, its clients, and simulated time.
 
 use crate::agent::SimulatedAgent;
 use crate::balancer::Balancer;
@@ -17,12 +16,9 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
-/// The number of episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// The wall clock's time at the beginning.
 const BEGINNING: Duration = Duration::from_hours(500_000);
-/// A time, and the most requests in it after the heartbeat's stream is lost. A new watch restores the
-/// heartbeat. Without one the agent would send a check every 12.9 s, that is 28 times.
+/// A time, and the most requests in it after the heartbeat's stream is lost: without a new watch, 28 checks.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 /// The time after which the agent has recovered from an outage. A Lease that was forbidden is watched after 11 min.
 const STEADY: Duration = Duration::from_mins(12);
@@ -45,13 +41,19 @@ pub struct EpisodeOutcome {
     pub report: SimulationReport,
 }
 
-/// Runs the world of a seed. With `shown` it prints the trace.
-pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
+/// Runs a future under simulated time.
+pub(crate) fn under_simulated_time<T>(seed: u64, future: impl Future<Output = T>) -> T {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("a runtime without sockets");
-    LocalSet::new().block_on(&runtime, async {
+    LocalSet::new().block_on(&runtime.expect("a runtime without sockets"), async {
         nodegate_clock::set_wall(UNIX_EPOCH + BEGINNING);
+        future.await
+    })
+}
+
+/// Runs the world of a seed. With `shown` it prints the trace.
+pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
+    under_simulated_time(seed, async {
         let trace = Trace::new(shown);
         let mut run = RunningWorld::begin(seed, trace.clone());
         let ended = run.go().await;
@@ -65,7 +67,6 @@ pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
     })
 }
 
-/// The times of the next action of each actor.
 pub(crate) struct Schedule {
     event: Instant,
     probe: Instant,
@@ -73,14 +74,12 @@ pub(crate) struct Schedule {
     noise: Instant,
 }
 
-/// A world whose tasks run.
 pub(crate) struct RunningWorld {
     pub(crate) settings: WorldSettings,
     pub(crate) random: Rng,
     pub(crate) cluster: SimulatedCluster,
     pub(crate) agent: SimulatedAgent,
     pub(crate) oracle: Oracle,
-    /// The bounds that hold now.
     pub(crate) bounds: FaultBounds,
     /// The bounds that the last episode leaves behind.
     pub(crate) aftermath: Aftermath,
@@ -184,7 +183,6 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Writes another Node, and changes the Service's endpoints.
     pub(crate) fn write(&mut self) {
         self.written += 1;
         self.cluster.noise(self.written);
@@ -214,13 +212,11 @@ impl RunningWorld {
         Ok(self.listens)
     }
 
-    /// Sets whether the agent's tasks get CPU time.
     pub(crate) fn starve(&mut self, starved: bool) {
         self.starved = (starved, nodegate_clock::now());
         self.agent.starve(starved);
     }
 
-    /// Starts another agent in place of this one.
     pub(crate) fn restart_agent(&mut self) {
         self.report.transitions(&self.agent.transitions());
         self.agent = SimulatedAgent::start(&self.settings, &self.cluster.network, &self.trace);
@@ -229,7 +225,6 @@ impl RunningWorld {
         self.listens = false;
     }
 
-    /// Sends all probes of the load balancer, and judges the answers.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.is_well()?;
         if !self.update_listener()? {
@@ -260,8 +255,7 @@ impl RunningWorld {
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
-        // The status is expensive. While no answer takes the node out, acknowledged can't be true, and a
-        // sample is enough.
+        // The status is expensive. Without an answer that takes the node out, a sample is enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, last_pool_change) = (self.agent.drain(health_out)?, self.agent.last_pool_change());
             if stale && drain.acknowledged == Some(true) {
@@ -272,8 +266,7 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Returns the bounds for an answer now. Once proof has been available for long enough, the agent must
-    /// have it.
+    /// Returns the bounds now. Once proof has been available for long enough, the agent must have it.
     fn bounds_now(&self) -> AnswerBounds {
         let since = nodegate_clock::now().saturating_duration_since(self.last_edge);
         let attempts = self.cluster.attempts_until_proof();
@@ -287,14 +280,6 @@ impl RunningWorld {
             unseen = unseen.max(self.settings.policy().stale_after + GRACE);
         }
         AnswerBounds { unseen, stale_allowed, dates_are_exact: self.bounds.dates_are_exact }
-    }
-
-    /// Loses the Lease's stream, and checks that the agent restores the heartbeat cheaply.
-    async fn heartbeat_lost(&mut self) -> Result<(), String> {
-        note!(self.trace, "HEARTBEAT LOST");
-        self.cluster.network.lose_streams(StreamKind::Leases);
-        let (time, most) = HEARTBEAT_LOST;
-        self.pass_with(time, most, "after the Lease's stream was lost").await
     }
 
     /// Lets time pass. The error says that the agent has sent more than `most` requests in it.
@@ -327,6 +312,12 @@ impl RunningWorld {
         if connections > 3 {
             return Err(format!("{connections} connections"));
         }
-        if lease_speaks { self.heartbeat_lost().await } else { Ok(()) }
+        if lease_speaks {
+            note!(self.trace, "HEARTBEAT LOST");
+            self.cluster.network.lose_streams(StreamKind::Leases);
+            let (time, most) = HEARTBEAT_LOST;
+            self.pass_with(time, most, "after the Lease's stream was lost").await?;
+        }
+        Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl Agent {
         Self::launch_alone(command)
     }
 
-    /// Starts a command that runs an agent without a cluster.
+    /// Starts a command that runs an agent with no settings but the command's own.
     pub fn launch_alone(mut command: Command) -> Self {
         command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         Self::launch(command)
@@ -84,7 +84,6 @@ impl Agent {
         Self { child, address, log, seen: Mutex::default() }
     }
 
-    /// Returns the agent's HTTP address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -96,13 +95,11 @@ impl Agent {
         named.split([' ', '\n']).next().unwrap().parse().unwrap()
     }
 
-    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a GET on a new connection. For a path that the agent renders once a second, it first waits for
-    /// the next rendering, so that the answer is not older than the request.
+    /// Sends a GET. For a path that the agent renders once a second, it first waits for the next rendering.
     pub fn get(&self, path: &str) -> ProbeReply {
         if !matches!(path.split('?').next(), Some("/" | "/metrics" | "/status.json")) {
             return self.get_at_once(path);
@@ -128,17 +125,14 @@ impl Agent {
         http::get(self.address, path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log_text()))
     }
 
-    /// Returns the answer with the default checks.
     pub fn health(&self) -> ProbeReply {
         self.get("/health")
     }
 
-    /// Waits until `wanted` returns true for the answer to `/health`.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
         self.wait_within(DEADLINE, "/health", what, wanted)
     }
 
-    /// Waits for at most this time until `wanted` returns true for the answer at this path.
     pub fn wait_within(
         &self,
         limit: Duration,
@@ -160,7 +154,6 @@ impl Agent {
         })
     }
 
-    /// Returns the details that an operator needs when an expected event has not come.
     pub fn all_it_says(&self, missing: &str) -> String {
         let (status, log) = (self.get("/status.json").body, self.log_text());
         format!("waited for {missing}\nstatus: {status}\nlog:\n{log}")
@@ -171,24 +164,20 @@ impl Agent {
         self.wait_for("ready", |reply| reply.status == 200 && !reply.is_stale())
     }
 
-    /// Waits for a 503 with this reason.
     pub fn wait_reason(&self, reason: &str) -> ProbeReply {
         self.wait_for(reason, |reply| reply.status == 503 && reply.reason().as_deref() == Some(reason))
     }
 
-    /// Waits until this check passes.
     pub fn wait_passes(&self, check: &str) -> ProbeReply {
         self.wait_check(check, "pass", |reply| reply.status == 200 && reply.reason().is_none())
     }
 
-    /// Waits until this check fails for exactly this reason.
     pub fn wait_fails(&self, check: &str, reason: &str) -> ProbeReply {
         self.wait_check(check, reason, |reply| {
             reply.status == 503 && reply.reason().as_deref() == Some(reason)
         })
     }
 
-    /// Waits until this check fails for a reason that contains `part`.
     pub fn wait_fails_with(&self, check: &str, part: &str) -> ProbeReply {
         self.wait_check(check, part, |reply| {
             reply.status == 503 && reply.reason().is_some_and(|found| found.contains(part))
@@ -202,7 +191,6 @@ impl Agent {
         reply
     }
 
-    /// Waits for `count` more runs of this check.
     pub fn wait_runs(&self, check: &str, count: usize) {
         let age = format!("nodegate_check_age_seconds{{check=\"{check}\"}}");
         for _ in 0..count {
@@ -211,37 +199,31 @@ impl Agent {
         }
     }
 
-    /// Returns the whole log.
     pub fn log_text(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
 
-    /// Returns the number of log lines that contain `needle`.
     pub fn logged(&self, needle: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|line| line.contains(needle)).count()
     }
 
-    /// Waits for the log line that contains `needle`, and checks that it occurs once. The log comes through a
-    /// pipe, so a line may arrive after an answer.
+    /// Waits for the log line that contains `needle`, and checks that it occurs once.
     pub fn logs_once(&self, needle: &str) {
         until(needle, || (self.logged(needle) > 0).then_some(()));
         assert_eq!(self.logged(needle), 1, "{}", self.log_text());
     }
 
-    /// Returns the value of a metric, by its full name with labels.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics").body;
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Returns the sum of all of a metric's series.
     pub fn metric_sum(&self, name: &str) -> f64 {
         let text = self.get("/metrics").body;
         let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
         values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         process::signal(self.pid(), name);
     }

@@ -10,8 +10,7 @@ use tempfile::TempDir;
 
 const BOOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../hack/boot-debian");
 
-/// A running Debian. It shares the network of the test, so its programs take addresses and ports that no
-/// other test has. Drop ends all its processes.
+/// A running Debian in the network of the test. Drop ends all its processes.
 pub struct Debian {
     first: u32,
     _boot: Program,
@@ -31,12 +30,10 @@ impl Debian {
         Self { first, _boot: boot, _work: work }
     }
 
-    /// Waits until all units have started.
     pub fn wait_running(&self) {
         assert_eq!(self.run("systemctl is-system-running --wait"), "running\n");
     }
 
-    /// Returns true if the system has ended.
     pub fn has_ended(&self) -> bool {
         !Path::new(&format!("/proc/{}", self.first)).exists()
     }
@@ -61,7 +58,6 @@ impl Debian {
         command.output().unwrap()
     }
 
-    /// Runs a script that must succeed. Returns its output.
     pub fn run(&self, script: &str) -> String {
         let output = self.output(script);
         let (stdout, stderr) =
@@ -92,7 +88,6 @@ fn started(script: u32) -> Option<u32> {
     (is_systemd && Path::new(&format!("/proc/{first}/root/run/systemd/private")).exists()).then_some(first)
 }
 
-/// Returns the first child of a process.
 fn child(pid: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

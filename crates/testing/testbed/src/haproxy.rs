@@ -30,12 +30,10 @@ pub struct LiveServer {
     pub operational: u32,
     /// The administrative state as bits: 0x01 forced maintenance, 0x08 forced drain, and others.
     pub administrative: u32,
-    /// The status word on the status page.
     pub status: String,
 }
 
 impl LiveServer {
-    /// Returns true if the server is running without an administrative state.
     pub fn is_ready(&self) -> bool {
         self.operational == 2 && self.administrative == 0 && self.status == "UP"
     }
@@ -52,8 +50,7 @@ impl LiveServer {
 }
 
 impl Haproxy {
-    /// Starts the system's HAProxy with this configuration. Its socket and its state file are in the same
-    /// directory, with the documented names.
+    /// Starts the system's HAProxy. Its socket and its state file are beside the configuration.
     pub fn start(configuration: &Path) -> Self {
         Self::start_as(Path::new("haproxy"), configuration)
     }
@@ -66,7 +63,6 @@ impl Haproxy {
         Self::start(&file)
     }
 
-    /// Starts another HAProxy than the system's.
     pub fn start_as(program: &Path, configuration: &Path) -> Self {
         let haproxy = Self {
             program: program.to_owned(),
@@ -88,14 +84,12 @@ impl Haproxy {
         ask(&self.socket, command, TIMEOUT)
     }
 
-    /// Returns the number of servers that are up in a backend.
     pub fn up(&self, backend: &str) -> usize {
         // Type 4: servers alone.
         let stat = self.command(&format!("show stat {backend} 4 -1")).unwrap_or_default();
         stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
     }
 
-    /// Restarts HAProxy, which loses its state.
     pub fn restart(&mut self) {
         self.stop();
         let _ = fs::remove_file(&self.state_file);
@@ -103,8 +97,7 @@ impl Haproxy {
         self.wait();
     }
 
-    /// Reloads as `systemctl reload haproxy` does, with the documented state file. A new process takes over
-    /// from the old one. Returns what the script says about servers without a state.
+    /// Reloads as `systemctl reload haproxy` does, with the documented state file. Returns what the script says.
     pub fn reload(&mut self) -> String {
         let dump = self.state_file.with_extension("dump");
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
@@ -123,7 +116,6 @@ impl Haproxy {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Returns HAProxy's view of a server.
     pub fn server(&self, name: &str) -> Option<LiveServer> {
         let states = self.command("show servers state nodes")?;
         let fields: Vec<&str> = states
@@ -142,7 +134,6 @@ impl Haproxy {
         })
     }
 
-    /// Waits until `wanted` returns true for a server.
     pub fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&LiveServer) -> bool) {
         until_or(
             || self.server(name).filter(&wanted),

@@ -8,10 +8,8 @@ use std::time::Duration;
 /// A timeout longer than any answer takes, even on the slowest machine.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The answer to a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeReply {
-    /// The HTTP status code.
     pub status: u16,
     /// The status line and headers.
     pub head: String,
@@ -20,41 +18,34 @@ pub struct ProbeReply {
 }
 
 impl ProbeReply {
-    /// Parses a complete answer.
     pub fn parse(text: &str) -> Option<Self> {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some(Self { status, head: head.to_owned(), body: body.to_owned() })
     }
 
-    /// Returns the protocol version in the status line.
     pub fn version(&self) -> &str {
         self.head.split(' ').next().unwrap()
     }
 
-    /// Returns the value of a header, by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Returns the body, which must be JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the reason of the first check.
     pub fn reason(&self) -> Option<String> {
         self.json()["checks"][0]["reason"].as_str().map(str::to_owned)
     }
 
-    /// Returns true if the first check is marked as stale.
     pub fn is_stale(&self) -> bool {
         self.json()["checks"][0]["stale"] == true
     }
 }
 
-/// Opens a connection with [`TIMEOUT`] as its timeout.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     connect_within(to, TIMEOUT)
 }
@@ -84,14 +75,12 @@ pub fn exchange(to: SocketAddr, request: &str, timeout: Duration) -> io::Result<
     Ok(answer)
 }
 
-/// Sends a GET on a new connection.
 pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
     let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), TIMEOUT)?;
     ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))
 }
 
-/// Sends these bytes and nothing more, and returns the answer. The server may refuse them, and may close the
-/// connection in any way.
+/// Sends these bytes and nothing more. The server may refuse them, and close the connection in any way.
 pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = connect(to).expect("the kernel accepts");
     let _ = stream.write_all(request.as_ref());
@@ -105,8 +94,7 @@ pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// Reads exactly one answer from a connection that stays open. Returns `None` if the connection ended before
-/// the first byte.
+/// Reads one answer from a connection that stays open; `None` if it ended before the first byte.
 pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
@@ -125,8 +113,7 @@ pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     Ok(Some(reply))
 }
 
-/// Returns true if the other side has closed or reset the connection. Never waits, and discards received
-/// bytes.
+/// Returns true if the other side has closed or reset the connection. Discards received bytes.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     loop {

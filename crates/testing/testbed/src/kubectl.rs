@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// kubectl with a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
@@ -13,13 +12,11 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// Returns kubectl with this kubeconfig. The directory holds its discovery cache, instead of the caller's
-    /// home.
+    /// Returns kubectl with this kubeconfig, and its discovery cache in the directory.
     pub fn new(kubeconfig: &Path, directory: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), cache: directory.join("kubectl-cache") }
     }
 
-    /// Returns the path of the kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

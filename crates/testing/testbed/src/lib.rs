@@ -11,6 +11,7 @@
     clippy::missing_panics_doc,
     reason = "a test may end where a scenario breaks off"
 )]
+#![allow(missing_docs, reason = "a library of tests: what a name says is not said twice")]
 
 pub mod agent;
 pub mod debian;

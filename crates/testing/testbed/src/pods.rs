@@ -11,11 +11,8 @@ use tokio::sync::oneshot::{self, Receiver};
 
 /// A pod as its program sees it.
 pub struct RunningPod {
-    /// The pod's name.
     pub name: String,
-    /// The name of its node.
     pub node: String,
-    /// Its label `app`.
     pub app: &'static str,
     /// Ends when the pod is evicted.
     pub evicted: Receiver<()>,

@@ -1,5 +1,4 @@
-//! A load balancer's prober. It opens a connection for each probe, keeps a steady pace, and records every
-//! answer with its time.
+//! A load balancer's prober: a new connection for each probe, a steady pace, every answer with its time.
 
 use crate::http::{self, ProbeReply};
 use crate::waiting::until;
@@ -38,16 +37,13 @@ impl fmt::Display for Saw {
 pub struct Probe {
     /// The time at which the probe was due. The time from here to the answer is the machine's lag.
     pub due: Instant,
-    /// The time at which the probe was sent.
     pub sent: Instant,
     /// The time at which the whole answer had arrived, or the probe had failed.
     pub answered: Instant,
-    /// The result of the probe.
     pub saw: Saw,
 }
 
 impl Probe {
-    /// Returns the result in two words.
     pub fn result(&self) -> String {
         self.saw.to_string()
     }
@@ -114,7 +110,6 @@ impl Prober {
         });
     }
 
-    /// Returns the probes that failed.
     pub fn failed(&self) -> Vec<Probe> {
         self.probes().into_iter().filter(|probe| matches!(probe.saw, Saw::Failed(_))).collect()
     }
@@ -124,7 +119,6 @@ impl Prober {
         self.probes().into_iter().filter(|probe| probe.answered >= then).collect()
     }
 
-    /// Returns the number of probes by result.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for probe in self.probes() {
@@ -163,7 +157,6 @@ pub fn trail(probes: &[Probe]) -> Vec<String> {
     trail
 }
 
-/// Sends a GET of `/health`.
 pub fn health(address: SocketAddr) -> Saw {
     exchange(address, "GET /health HTTP/1.0\r\n\r\n", TIMEOUT, |text| {
         let reply = ProbeReply::parse(text)?;

@@ -7,37 +7,15 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Sends a signal by its name.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "no SIG{name} for {pid}");
 }
 
-/// A stopped process. Drop lets it continue, so that a failing test does not wait forever for a process that
-/// needs it.
-#[derive(Debug)]
-pub struct StoppedProcess(u32);
-
-impl StoppedProcess {
-    /// Stops the process with SIGSTOP.
-    pub fn new(pid: u32) -> Self {
-        signal(pid, "STOP");
-        Self(pid)
-    }
-}
-
-impl Drop for StoppedProcess {
-    fn drop(&mut self) {
-        signal(self.0, "CONT");
-    }
-}
-
-/// A program whose output no test reads. Drop asks it to end and waits: HAProxy's master and keepalived pass
-/// the signal on to their child processes.
+/// A program. Drop asks it to end and waits: HAProxy's master and keepalived pass the signal on.
 pub struct Program(Child);
 
 impl Program {
-    /// Starts the program in the background.
     pub fn start(command: &mut Command) -> Self {
         Self::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     }
@@ -54,12 +32,10 @@ impl Program {
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}; hack/install installs it")))
     }
 
-    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Returns the exit status if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
@@ -74,22 +50,18 @@ impl Drop for Program {
     }
 }
 
-/// Returns what the kernel says of a process.
 pub fn proc(pid: u32) -> Process {
     Process::new(pid.cast_signed()).unwrap()
 }
 
-/// Returns the live threads of a process.
 pub fn threads(pid: u32) -> Vec<Task> {
     proc(pid).tasks().unwrap().flatten().collect()
 }
 
-/// Returns the number of the process's threads with this name.
 pub fn threads_named(pid: u32, name: &str) -> usize {
     threads(pid).iter().filter(|thread| thread.stat().is_ok_and(|stat| stat.comm == name)).count()
 }
 
-/// Returns the number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     proc(pid).fd_count().unwrap()
 }
@@ -124,8 +96,7 @@ pub fn memory(pid: u32) -> MemoryUsage {
     MemoryUsage { resident: kib("Rss"), anonymous: kib("Anonymous") }
 }
 
-/// Raises the limit of descriptors for this process and its later child processes, as far as it is permitted.
-/// Returns the resulting limit.
+/// Raises the limit of descriptors as far as it is permitted, and returns it.
 pub fn allow_descriptors(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let enough = |had: Option<u64>| had.is_none_or(|had| had >= wanted);

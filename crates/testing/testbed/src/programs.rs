@@ -5,32 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the agent.
 pub fn agent() -> PathBuf {
     built("nodegate", "--bin nodegate")
 }
 
-/// Returns the eviction gate.
 pub fn eviction_gate() -> PathBuf {
     built("nodegate-eviction-gate", "-p nodegate-eviction-gate")
 }
 
-/// Returns the program that delays a shutdown.
 pub fn nodegate_shutdown() -> PathBuf {
     built("nodegate-shutdown", "-p nodegate-shutdown")
 }
 
-/// Returns the kubectl plugin.
 pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
 }
 
-/// Returns the program beside HAProxy.
 pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
 }
 
-/// Returns the program of `make demo`.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")
 }
@@ -44,9 +38,8 @@ pub fn agent_in(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Returns the path of a program that cargo has built, or of that in the directory `NODEGATE_PROGRAMS`, such as an
-/// optimised one, or one in an emulator. A test is in `target/<profile>/deps`, an example in a directory beside that,
-/// and a program in `target/<profile>` itself.
+/// Returns the path of a program that cargo has built, or of that in the directory `NODEGATE_PROGRAMS`. A test is in
+/// `target/<profile>/deps`, an example in a directory beside that, a program in `target/<profile>` itself.
 fn built(name: &str, how: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let others = std::env::var_os("NODEGATE_PROGRAMS").map(PathBuf::from);
@@ -58,19 +51,20 @@ fn built(name: &str, how: &str) -> PathBuf {
 
 /// Returns a load balancer that `hack/install` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
-    let own = std::env::current_exe().unwrap();
-    let mut paths = own.ancestors().skip(1).map(|directory| directory.join("tools/bin").join(name));
-    paths.find(|program| program.is_file())
+    above(&format!("tools/bin/{name}"), Path::is_file)
 }
 
-/// Returns the root directory of a Debian that `hack/install` has fetched. `NODEGATE_DEBIAN=12` replaces
-/// release 13.
+/// Returns a file or directory of `target`, above the running test.
+fn above(name: &str, is_it: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap();
+    own.ancestors().skip(1).map(|directory| directory.join(name)).find(|path| is_it(path))
+}
+
+/// Returns the Debian that `hack/install` has fetched, of release `NODEGATE_DEBIAN` (13).
 pub fn debian() -> PathBuf {
     let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
-    let own = std::env::current_exe().unwrap();
-    let mut paths = own.ancestors().skip(1).map(|directory| directory.join(format!("debian-{release}")));
-    let missing = || panic!("there is no target/debian-{release}: hack/install debian-{release}");
-    paths.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
+    let found = above(&format!("debian-{release}"), |root| root.join("etc/debian_version").is_file());
+    found.unwrap_or_else(|| panic!("there is no target/debian-{release}: hack/install debian-{release}"))
 }
 
 /// Returns a program of the system. Debian keeps many of them outside of a user's PATH.
@@ -98,8 +92,7 @@ pub fn must_run(command: &mut Command) -> String {
     try_run(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Runs a program of the system and returns its output. Panics if it fails. Words are separated by single
-/// spaces.
+/// Runs a program of the system, with words behind single spaces. Panics if it fails.
 #[track_caller]
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');

@@ -1,5 +1,4 @@
-//! The fixture of whole programs: a simulated cluster with one node, `n1`, and agents. Their credentials allow only what
-//! the manifests allow.
+//! The fixture of whole programs: a simulated cluster with the node `n1`, and agents with the rights of the manifests.
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
@@ -15,16 +14,12 @@ use std::thread;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The name of the node in every cluster.
 pub const NODE: &str = "n1";
-/// The token in the agent's kubeconfig.
 pub const TOKEN: &str = "agent-token";
 
 /// A simulated cluster and its agents. Drop removes it.
 pub struct Scenario {
-    /// The simulated API server with its cluster.
     pub sim: Sim,
-    /// A directory for the test's files.
     pub dir: TempDir,
     runtime: Runtime,
 }
@@ -43,7 +38,6 @@ impl Scenario {
         Self::with(|builder| builder.kubelets(true))
     }
 
-    /// Returns a cluster over TLS with further settings.
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
         Self::of(set(Sim::builder().tls(true).node(NODE)))
     }
@@ -67,7 +61,6 @@ impl Scenario {
         self.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
     }
 
-    /// Returns kubectl as the administrator.
     pub fn admin(&self) -> Kubectl {
         let kubeconfig = self.dir.path().join("admin.kubeconfig");
         if !kubeconfig.exists() {
@@ -82,18 +75,15 @@ impl Scenario {
         self.admin().must(args);
     }
 
-    /// Starts an agent for the node.
     pub fn agent(&self, args: &[&str]) -> Agent {
         Agent::start(NODE, &self.kubeconfig(), args)
     }
 
-    /// Starts a command that runs an agent for the node.
     pub fn launch(&self, mut command: Command) -> Agent {
         command.env("NODE_NAME", NODE).env("KUBECONFIG", self.kubeconfig());
         Agent::launch(command)
     }
 
-    /// Starts an agent for the node, and waits until it reports the node as ready.
     pub fn ready_agent(&self, args: &[&str]) -> Agent {
         let agent = self.agent(args);
         agent.wait_ready();
@@ -125,27 +115,22 @@ impl Scenario {
         std::fs::write(self.kubeconfig(), self.sim.kubeconfig_for(TOKEN)).unwrap();
     }
 
-    /// Returns the path of the agent's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
-    /// Kills the API server.
     pub fn kill_api(&self) {
         self.wait(self.sim.kill());
     }
 
-    /// Starts the API server again.
     pub fn restart_api(&self) {
         self.wait(self.sim.restart(false)).unwrap();
     }
 
-    /// Runs a future beside the test.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(future);
     }
 
-    /// Waits for a future of the simulator.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }

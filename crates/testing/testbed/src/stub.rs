@@ -4,6 +4,7 @@ use crate::waiting::until;
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,7 +19,6 @@ pub struct StubServer {
 }
 
 impl StubServer {
-    /// Listens on a free port.
     pub fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), move |_, stream| answer(stream))
     }
@@ -67,22 +67,18 @@ impl StubServer {
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 
-    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the URL of a path on it.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Returns the number of accepted connections.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Returns the head of the last request.
     pub fn last_request(&self) -> String {
         self.last_request.lock().unwrap().clone()
     }
@@ -101,10 +97,8 @@ pub fn hang(stream: &mut TcpStream) {
     let _ = stream.read(&mut [0]);
 }
 
-/// A stub's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Sends this and closes the connection.
     Say(String),
     /// Sends this after a delay and closes the connection.
     SayLate(Duration, String),
@@ -112,7 +106,6 @@ pub enum Act {
     Hang,
 }
 
-/// Returns an HTTP answer with this status and body.
 pub fn answer(status: &str, body: &str) -> Act {
     Act::Say(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
@@ -148,18 +141,15 @@ impl Stub {
         Self { server, act }
     }
 
-    /// Returns the URL of a path on it.
-    pub fn url(&self, path: &str) -> String {
-        self.server.url(path)
-    }
-
-    /// Changes the reaction from now on.
     pub fn now(&self, act: Act) {
         *self.act.lock().unwrap() = act;
     }
+}
 
-    /// Returns the number of accepted connections.
-    pub fn asked(&self) -> usize {
-        self.server.asked()
+impl Deref for Stub {
+    type Target = StubServer;
+
+    fn deref(&self) -> &StubServer {
+        &self.server
     }
 }

@@ -1,5 +1,4 @@
-//! Validating webhooks: asked for evictions as a real API server asks them, and for nothing else, whatever their rules
-//! say.
+//! Validating webhooks: asked for evictions as a real API server asks them, and for nothing else.
 
 use super::operation::Operation;
 use crate::store::object::{meta_mut, meta_str, uuid};
@@ -20,18 +19,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tower::BoxError;
 
 const LONGEST: usize = 3 << 20;
 /// `timeoutSeconds` if it is not set.
 const DEFAULT_TIMEOUT: u64 = 10;
 
-/// Asks every webhook for evictions. Gives the warnings of those that allow it. A webhook that fails is ignored,
-/// as with `failurePolicy: Ignore`.
+/// Asks every webhook, and returns the warnings. One that fails is ignored, as with `failurePolicy: Ignore`.
 pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Vec<String>, ApiStatus> {
     let mut warnings = Vec::new();
     for webhook in webhooks(operation) {
@@ -65,7 +64,8 @@ async fn review_by(
         operation.query().dry_run() || eviction.pointer("/deleteOptions/dryRun/0") == Some(&json!("All"));
     let uid = uuid();
     let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT);
-    let asked = ask(operation, webhook, review_json(operation, eviction, dry_run, &uid), seconds);
+    let review = review_json(operation, eviction, dry_run, &uid);
+    let asked = ask(operation, webhook, &review, seconds);
     let answer = match tokio::time::timeout(Duration::from_secs(seconds), asked).await {
         Ok(answer) => answer,
         Err(_) => Err("context deadline exceeded".to_owned()),
@@ -140,52 +140,49 @@ fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, 
 async fn ask(
     operation: &Operation<'_>,
     webhook: &Value,
-    review: Value,
+    review: &Value,
     seconds: u64,
 ) -> Result<Value, String> {
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
-    let WebhookUrl { address, server_name, path } = webhook_url(operation, config)?;
-    let said = |error: &dyn std::fmt::Display| format!("Post \"https://{server_name}{path}\": {error}");
-    let name = ServerName::try_from(server_name.clone()).map_err(|error| said(&error))?;
-    let tls = trusting(config.get("caBundle").and_then(Value::as_str).unwrap_or_default());
-    let tls = tls.map_err(|error| said(&error))?;
-    let stream = TcpStream::connect(&address).await.map_err(|error| said(&error))?;
+    let url = webhook_url(operation, config)?;
+    let bundle = config.get("caBundle").and_then(Value::as_str).unwrap_or_default();
+    let answer = post(&url, bundle, review, seconds).await;
+    answer.map_err(|error| format!("Post \"https://{}{}\": {error}", url.server_name, url.path))
+}
+
+async fn post(url: &WebhookUrl, bundle: &str, review: &Value, seconds: u64) -> Result<Value, BoxError> {
+    let WebhookUrl { address, server_name, path } = url;
+    let name = ServerName::try_from(server_name.clone())?;
+    let stream = TcpStream::connect(address).await?;
     // As Go does with every connection.
-    stream.set_nodelay(true).map_err(|error| said(&error))?;
-    let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|error| said(&error))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| said(&error))?;
-    let driver = tokio::spawn(connection);
+    stream.set_nodelay(true)?;
+    let stream = TlsConnector::from(trusting(bundle)?).connect(name, stream).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with this function.
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
     let request = Request::post(format!("{path}?timeout={seconds}s"))
-        .header(HOST, &server_name)
+        .header(HOST, server_name)
         .header(USER_AGENT, "kube-apiserver-admission")
         .header(ACCEPT, "application/json, */*")
         .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(review.to_string())))
-        .map_err(|error| said(&error))?;
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(|error| said(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST).collect().await.map_err(|error| said(&error))?;
-        if status != StatusCode::OK {
-            return Err(format!("the server responded with the status code {status}"));
-        }
-        serde_json::from_slice(&body.to_bytes()).map_err(|error| said(&error))
-    };
-    let answer = answer.await;
-    driver.abort();
-    answer
+        .body(Full::new(Bytes::from(review.to_string())))?;
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await?;
+    if status != StatusCode::OK {
+        return Err(format!("the server responded with the status code {status}").into());
+    }
+    Ok(serde_json::from_slice(&body.to_bytes())?)
 }
 
-fn trusting(bundle: &str) -> io::Result<Arc<ClientConfig>> {
-    let pem = STANDARD.decode(bundle).map_err(io::Error::other)?;
+fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, BoxError> {
+    let pem = STANDARD.decode(bundle)?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        roots.add(certificate?)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }

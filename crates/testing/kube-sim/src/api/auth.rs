@@ -1,26 +1,20 @@
-//! Authentication and authorization: tokens, users and RBAC-like rules. Client certificates are handled
-//! elsewhere.
+//! Authentication and authorization: tokens, users and RBAC-like rules.
 
 use crate::store::status::{ApiStatus, Subject};
 use crate::wire::request::{QueryString, ResourcePath};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The bearer token of the administrator.
 pub const ADMIN_TOKEN: &str = "sim-admin";
 
 /// One rule, as in a `PolicyRule`.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The API group; `""` is the core group.
     group: &'static str,
-    /// The resources, `nodes` or `nodes/status`.
     pub resources: Vec<&'static str>,
-    /// The only object's name; `None` for all.
     name: Option<&'static str>,
     /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
     namespace: Option<&'static str>,
-    /// The verbs that the rule allows.
     verbs: Vec<&'static str>,
 }
 
@@ -30,13 +24,11 @@ impl Rule {
         Rule { group, resources: resources.to_vec(), name: None, namespace: None, verbs: verbs.to_vec() }
     }
 
-    /// Returns the same rule for one namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &'static str) -> Self {
         Rule { namespace: Some(namespace), ..self }
     }
 
-    /// Returns the same rule for one object.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
         Rule { name: Some(name), ..self }
@@ -54,14 +46,12 @@ impl Rule {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest<'a> {
     target: &'a ResourcePath,
-    /// The verb: `get`, `list`, `watch`, …
     verb: &'a str,
     name: &'a str,
 }
 
 impl<'a> AccessRequest<'a> {
-    /// Returns the access that a request needs. As in the API server, a list with a field selector for one
-    /// name needs access to that name.
+    /// Returns the access that a request needs. A list of one name needs access to that name.
     pub(crate) fn of(target: &'a ResourcePath, verb: &'a str, query: &'a QueryString) -> Self {
         let selected = query
             .get("fieldSelector")
@@ -114,8 +104,7 @@ impl User {
         self.rules.as_ref().is_none_or(|rules| rules.iter().any(|rule| rule.allows(ask)))
     }
 
-    /// Returns true if the user may read a path that is not a resource. Health and version are public;
-    /// discovery is for all authenticated users.
+    /// Returns true if the user may read a path. Health and version are public, discovery is for all users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
         let root = path.split('/').nth(1).unwrap_or_default();
         match root {
@@ -149,15 +138,13 @@ impl Tokens {
         self.lock().insert(token.to_owned(), user);
     }
 
-    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
-    /// is unknown.
+    /// Gives the user of the old token a new one. Returns false if the old token is unknown.
     pub(crate) fn rename(&self, old: &str, new: &str) -> bool {
         let mut users = self.lock();
         let user = users.remove(old);
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
     }
 
-    /// Refuses a client certificate from now on.
     pub(crate) fn refuse(&self, certificate: Vec<u8>) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(certificate);
     }

@@ -36,8 +36,7 @@ pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply,
     Ok(reply::status(&ApiStatus::created()))
 }
 
-/// Removes the operation's object, with these `DeleteOptions`. One with finalizers is only marked. Returns the object, and
-/// true if it is gone.
+/// Removes the operation's object; one with finalizers is only marked. Returns it, and true if it is gone.
 fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj, bool), ApiStatus> {
     let (api, resource, key) = (operation.api, operation.resource, operation.key());
     let missing = || ApiStatus::not_found(resource.subject(&key.name));

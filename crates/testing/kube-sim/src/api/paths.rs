@@ -9,21 +9,7 @@ use http::header::ACCEPT;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-const VERSION: &str = r#"{
-  "major": "1",
-  "minor": "36",
-  "emulationMajor": "1",
-  "emulationMinor": "36",
-  "minCompatibilityMajor": "1",
-  "minCompatibilityMinor": "35",
-  "gitVersion": "v1.36.0",
-  "gitCommit": "x",
-  "gitTreeState": "",
-  "buildDate": "2026-01-01T00:00:00Z",
-  "goVersion": "go1.26.10",
-  "compiler": "gc",
-  "platform": "linux/amd64"
-}"#;
+const VERSION: &str = include_str!("version.json");
 
 pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiReply {
     if asked.head.method != Method::GET {

@@ -11,10 +11,11 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use std::io;
 use tokio::net::TcpStream;
+use tower::BoxError;
 
-/// Answers a GET of `pods/<name>:<port>/proxy/<path>`. A real API server forbids pods at loopback addresses,
-/// but all pods of the simulator have loopback addresses.
+/// Answers a GET of `pods/<name>:<port>/proxy/<path>`, also for loopback, which a real API server forbids.
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (name, port) = name_and_port(&operation.target.name)?;
     let key = Key::new(&*operation.target.namespace, name);
@@ -41,21 +42,18 @@ fn text<'a>(pod: &'a Obj, pointer: &str) -> Option<&'a str> {
     pod.value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, String> {
-    let stream = TcpStream::connect(address)
-        .await
-        .map_err(|error| format!("dial tcp {address}: connect: {}", error.kind()))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, BoxError> {
+    let refused = |error: io::Error| format!("dial tcp {address}: connect: {}", error.kind());
+    let stream = TcpStream::connect(address).await.map_err(refused)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let path = if operation.target.rest.is_empty() { "/" } else { &operation.target.rest };
     let query = operation.asked.head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let request = Request::get(format!("{path}{query}"))
         .header(HOST, address)
         .header(ACCEPT, operation.asked.header(&ACCEPT))
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|_| "EOF".to_owned())?;
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await.map_err(|_| "EOF")?;
     let (mut parts, body) = answer.into_parts();
     parts.version = Version::default();
     for of_connection in [CONNECTION, TRANSFER_ENCODING] {

@@ -27,8 +27,6 @@ use tokio::time::Instant;
 
 /// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
 const DEFAULT_TIMEOUT: u64 = 1_800;
-/// The longest timeout in seconds: one year. A larger value could overflow the clock.
-const MAX_TIMEOUT: u64 = 31_536_000;
 
 pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
@@ -67,7 +65,7 @@ pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
 
 fn timeout(query: &QueryString) -> Duration {
     match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
     }
 }
@@ -179,8 +177,7 @@ impl Watch {
     fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
         self.bookmark = next_bookmark(now, self.deadline);
         let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
-        // There is nothing new since the start and there can be nothing new, or the start was a version that
-        // does not exist yet.
+        // There can be nothing new since the start, or the start was a version that does not exist yet.
         if version < self.from || (cache.is_some() && version == self.from) {
             return None;
         }
@@ -203,7 +200,6 @@ impl Watch {
         }
     }
 
-    /// Returns the event for a change, as this selector sees it.
     fn change_line(&self, change: &Change) -> Option<Bytes> {
         // If etcd was restored before a server that was cut off saw a change, the server never sees it.
         if change.version <= self.from || change.restores != self.api.store.restores() {
@@ -216,8 +212,7 @@ impl Watch {
             (true, true) => Some(self.line("MODIFIED", &change.object.value)),
             (true, false) if change.deleted => Some(self.line("DELETED", &change.object.value)),
             (true, false) => {
-                // The selector no longer matches: the watch sends the old content with the new version, as
-                // the watch cache does.
+                // The selector no longer matches: the old content with the new version, as from the watch cache.
                 let mut gone = change.old.as_ref()?.value.clone();
                 gone["metadata"]["resourceVersion"] = json!(change.version.to_string());
                 Some(self.line("DELETED", &gone))
@@ -244,13 +239,11 @@ impl Watch {
     }
 }
 
-/// The time between two bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// Returns the time of the next bookmark: after one interval with a little jitter, or shortly before the end
-/// if that is sooner.
+/// Returns the time of the next bookmark: after a jittered interval, or shortly before the end.
 fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     let jittered = BOOKMARK_INTERVAL.mul_f64(1.0 - fastrand::f64() / 50.0);
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;

@@ -39,7 +39,6 @@ pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: im
     }
 }
 
-/// Renews the Lease of a node at this time.
 pub(crate) fn renew(store: &Store, node: &Obj, time: Value) {
     let (leases, name) = (by_plural("leases"), &node.key.name);
     let _ = store.write(leases, &Key::new("kube-node-lease", name.as_str()), |old| {

@@ -2,4 +2,3 @@
 
 pub(crate) mod kubelet;
 pub(crate) mod node;
-pub(crate) mod node_controller;

@@ -7,58 +7,21 @@ use crate::store::{Edit, Store};
 use crate::writes::record_manager;
 use serde_json::{Value, json};
 
-const CONDITIONS: [(&str, &str, &str, &str); 4] = [
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-];
+/// A node as a kubelet registers it, with `$words` for what differs.
+const TEMPLATE: &str = include_str!("node.json");
 
-/// Returns a node as a kubelet registers it. `index` makes its address unique. Images fill its JSON up to about `bytes`;
-/// a node that runs many has 20 kB.
+/// Returns a node as a kubelet registers it. `index` makes its address unique; images fill it up to about `bytes`.
 pub fn make(name: &str, index: usize, bytes: usize) -> Value {
-    let (now, id) = (now(), uuid().replace('-', ""));
-    let conditions: Vec<Value> = CONDITIONS
-        .iter()
-        .map(|(kind, status, reason, message)| {
-            json!({"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
-        })
-        .collect();
     let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
-    let resources = json!({"cpu": "8", "ephemeral-storage": "264212084Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "memory": "32684092Ki", "pods": "110"});
-    let mut node = json!({
-        "kind": "Node",
-        "apiVersion": "v1",
-        "metadata": {
-            "name": name,
-            "labels": {
-                "beta.kubernetes.io/arch": "amd64",
-                "beta.kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64",
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/os": "linux",
-            },
-            "annotations": {
-                "node.alpha.kubernetes.io/ttl": "0",
-                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-            },
-        },
-        "spec": {},
-        "status": {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": conditions,
-            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
-            "nodeInfo": {
-                "machineID": id, "systemUUID": id, "bootID": uuid(),
-                "kernelVersion": "6.12.44", "osImage": "Debian GNU/Linux 12 (bookworm)",
-                "containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.0",
-                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
-            },
-            "images": [],
-        },
-    });
+    let words = [
+        ("$name", name.to_owned()),
+        ("$now", now()),
+        ("$machine", uuid().replace('-', "")),
+        ("$boot", uuid()),
+        ("$address", address),
+    ];
+    let text = words.iter().fold(TEMPLATE.to_owned(), |text, (word, value)| text.replace(word, value));
+    let mut node: Value = serde_json::from_str(&text).unwrap_or_default();
     let image = |number: usize| {
         let name = format!("registry.example.com/service-{number}");
         let digest = format!("{:064x}", fastrand::u128(..));
@@ -70,8 +33,7 @@ pub fn make(name: &str, index: usize, bytes: usize) -> Value {
     node
 }
 
-/// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node does
-/// not exist.
+/// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
 pub(crate) fn edit(
     store: &Store,
     name: &str,
@@ -91,8 +53,7 @@ pub(crate) fn edit(
     written.is_ok()
 }
 
-/// Sets a condition as a kubelet or the node-problem-detector would: the transition time changes only when
-/// the status does.
+/// Sets a condition. The transition time changes only when the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
     let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();

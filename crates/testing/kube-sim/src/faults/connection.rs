@@ -21,8 +21,7 @@ impl Switch {
         Ok(Switch { is_off: Observed::default(), socket: socket2::SockRef::from(stream).try_clone()? })
     }
 
-    /// Stops reading and writing. With `vanish`, the kernel drops the packets, too. Without it, the kernel
-    /// continues to acknowledge them, as for a stopped process.
+    /// Stops reading and writing. With `vanish` the kernel drops packets; else it acknowledges them.
     pub(crate) fn turn_off(&self, vanish: bool) {
         self.is_off.modify(|is_off| *is_off = true);
         if vanish && let Err(error) = self.socket.attach_filter(&DROP_ALL) {
@@ -47,8 +46,7 @@ impl Switch {
     }
 }
 
-/// Drops every packet that reaches a listening socket, or lets the packets through again. While it drops
-/// them, new connections time out instead of being refused.
+/// Drops every packet to a listening socket, so that connecting times out, or lets them through again.
 pub(crate) fn filter_listener(listener: &tokio::net::TcpListener, on: bool) -> io::Result<()> {
     let socket = socket2::SockRef::from(listener);
     if on { socket.attach_filter(&DROP_ALL) } else { socket.detach_filter() }

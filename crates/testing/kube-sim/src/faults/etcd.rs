@@ -18,13 +18,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
-/// shorter one.
+/// The API server gives up a request after this time (`--request-timeout`), or the client's own.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 type Caches = HashMap<&'static str, Arc<Cache>>;
 
-/// The link to etcd. It can be cut for each resource, since an API server has a client of etcd for each
-/// resource.
+/// The link to etcd: one for each resource, as an API server has.
 #[derive(Debug, Default)]
 pub(crate) struct Etcd {
     cut: Observed<Caches>,
@@ -45,8 +43,7 @@ pub(crate) enum Lost {
     Everything,
     /// The stream of changes. etcd still answers requests.
     Stream,
-    /// The stream of changes until the API server restarts, since the cache continues from a version that the
-    /// restored etcd does not have.
+    /// The stream of changes until a restart: the restored etcd does not have the cache's version.
     History,
 }
 
@@ -94,8 +91,7 @@ impl Etcd {
         self.cut.until(|cut| is_other(cut).then_some(())).await;
     }
 
-    /// Returns the cache that answers a read, or `None` if the link works. If the read needs etcd, it waits
-    /// without an answer.
+    /// Returns the cache that answers a read, or `None` if etcd does. A read that needs a lost etcd hangs.
     pub(crate) async fn read(
         &self,
         resource: &Resource,
@@ -146,8 +142,7 @@ impl Cache {
         self.objects.iter().filter(|object| selector.matches(object)).cloned().collect()
     }
 
-    /// Waits for a version as the API server does, and fails if the cache does not have it: a frozen cache
-    /// never gets there.
+    /// Waits for a version as the API server does. A frozen cache never gets there.
     pub(crate) async fn reach(&self, asked: u64) -> Result<(), ApiStatus> {
         if asked <= self.version {
             return Ok(());

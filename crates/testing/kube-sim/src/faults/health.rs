@@ -31,7 +31,6 @@ impl Health {
     }
 
     /// Returns the answer of `livez`, `healthz` or `readyz` (`name`) to this query, which may exclude parts.
-    /// `etcd_answers` is false for a server that is cut off from etcd.
     pub(crate) async fn reply(&self, name: &str, query: &QueryString, etcd_answers: bool) -> ApiReply {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_readyz = name == "readyz";

@@ -4,25 +4,19 @@ use crate::counters::RequestKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A fault with its scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// The effect on a request.
     pub effect: Effect,
-    /// The requests that it affects.
     pub scope: FaultScope,
-    /// The probability, 0 to 1.
     pub probability: f64,
     /// The number of requests that it still affects.
     pub times: u32,
 }
 
-/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The API server answers with this code (401, 403, 410, 429, 500, 503, 504, …) and its usual words.
     Status {
-        /// The HTTP status code.
         code: u16,
         /// The seconds in `Retry-After`; 0 for none.
         retry_after: u32,
@@ -31,20 +25,15 @@ pub enum Effect {
     Forbidden,
     /// The API server reads the request and never answers.
     Hang,
-    /// The answer comes this much later.
     Latency {
-        /// The delay in milliseconds.
         ms: u64,
     },
-    /// The API server answers and, on HTTP/2, also sends a GOAWAY, as with `--goaway-chance`. Open streams of
-    /// the connection continue, and the next request needs another connection. HTTP/1.1 connections are not
-    /// affected.
+    /// The API server answers and, on HTTP/2, also sends a GOAWAY, as with `--goaway-chance`.
     GoAway,
     /// The API server accepts a watch and closes it at once.
     CloseWatch,
     /// Watches stay open and send no events; the missed events are lost.
     LoseEvents {
-        /// True if bookmarks still come.
         bookmarks: bool,
     },
     /// Lists, objects and watch events are broken JSON.
@@ -56,36 +45,29 @@ pub enum Effect {
 /// The scope of a fault. An empty list means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultScope {
-    /// The plural resources. Requests for other paths (discovery, health) have none, so a scope with
-    /// resources does not include them.
+    /// The plural resources. Other paths (discovery, health) have none.
     resources: Vec<&'static str>,
     /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
     verbs: Vec<&'static str>,
-    /// The names of the affected users.
     users: Vec<&'static str>,
-    /// The numbers of the API servers.
     servers: Vec<usize>,
 }
 
 impl FaultScope {
-    /// Returns a scope of all requests.
     pub fn all() -> Self {
         FaultScope::default()
     }
 
-    /// Limits the scope to these resources.
     #[must_use]
     pub fn resources(self, resources: &[&'static str]) -> Self {
         FaultScope { resources: resources.to_vec(), ..self }
     }
 
-    /// Limits the scope to these verbs.
     #[must_use]
     pub fn verbs(self, verbs: &[&'static str]) -> Self {
         FaultScope { verbs: verbs.to_vec(), ..self }
     }
 
-    /// Limits the scope to these users.
     #[must_use]
     pub fn users(self, users: &[&'static str]) -> Self {
         FaultScope { users: users.to_vec(), ..self }
@@ -109,18 +91,15 @@ impl FaultScope {
 }
 
 impl Effect {
-    /// Returns this effect for all requests.
     pub fn everywhere(self) -> Fault {
         self.on(FaultScope::all())
     }
 
-    /// Returns this effect for a scope.
     pub fn on(self, scope: FaultScope) -> Fault {
         Fault { effect: self, scope, probability: 1.0, times: u32::MAX }
     }
 
-    /// Returns true if the effect applies to a request with this verb. [`Effect::LoseEvents`] is not one of them: a
-    /// watch checks it for as long as it is open.
+    /// Returns true if the effect applies to a request. A watch checks [`Effect::LoseEvents`] as long as it is open.
     fn strikes_request(&self, verb: &str) -> bool {
         match self {
             Effect::LoseEvents { .. } => false,
@@ -131,24 +110,8 @@ impl Effect {
     }
 }
 
-impl Fault {
-    /// Sets the share of requests that the fault affects.
-    #[must_use]
-    pub fn probability(self, probability: f64) -> Self {
-        Fault { probability, ..self }
-    }
-
-    /// Limits the number of requests that the fault affects.
-    #[must_use]
-    pub fn times(self, times: u32) -> Self {
-        Fault { times, ..self }
-    }
-}
-
-/// The id of an active fault.
 pub type FaultId = u64;
 
-/// The active faults of a simulator.
 #[derive(Debug, Default)]
 pub struct Faults {
     on: Mutex<Vec<(FaultId, Fault)>>,
@@ -160,14 +123,12 @@ impl Faults {
         self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Activates a fault, and returns its ID.
     pub fn add(&self, fault: Fault) -> FaultId {
         let id = self.added.fetch_add(1, Ordering::Relaxed);
         self.lock().push((id, fault));
         id
     }
 
-    /// Deactivates a fault. Returns false if it was not active.
     pub fn remove(&self, id: FaultId) -> bool {
         let mut on = self.lock();
         let before = on.len();
@@ -175,7 +136,6 @@ impl Faults {
         on.len() < before
     }
 
-    /// Deactivates all faults at once.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -185,8 +145,7 @@ impl Faults {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
-    /// Returns the effect on this event of a watch, also of one that was open before. The probability is drawn once
-    /// per event, and the first effect is enough.
+    /// Returns the effect on this event of a watch, also of one that was open before.
     pub(crate) fn on_event(&self, request: &RequestKind) -> Option<Effect> {
         self.draw(request, |effect| matches!(effect, Effect::Malformed | Effect::CutEvent)).into_iter().next()
     }

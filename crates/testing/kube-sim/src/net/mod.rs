@@ -76,13 +76,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Net {
-    /// Returns `http://127.0.0.1:port` or `https://…`.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -147,7 +145,6 @@ impl Net {
         Some(task)
     }
 
-    /// Resets every open connection.
     pub fn reset_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
             connection.switch.reset_on_close();
@@ -176,16 +173,14 @@ impl Net {
         Ok(())
     }
 
-    /// Freezes the server as SIGSTOP does: connections stay open and the kernel accepts new ones, but the
-    /// server answers nothing.
+    /// Freezes the server as SIGSTOP does: the kernel accepts connections, and nothing answers.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
         self.ignoring.modify(|ignoring| *ignoring = true);
         self.each_switch(|switch| switch.turn_off(false));
     }
 
-    /// Thaws the server as SIGCONT does. Also undoes [`Net::half_open`], [`Net::blackhole_new`] and
-    /// [`Net::ignore_new`].
+    /// Thaws the server as SIGCONT does, and undoes all other faults of connections.
     pub fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {

@@ -12,10 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// An error that keeps the simulator from starting, or from making a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The port could not be bound.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
-    /// An error of a key or certificate.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// An error of the TLS configuration, or of the CA for client certificates.
@@ -63,8 +61,7 @@ impl Tls {
         Ok((params.signed_by(&key, &state.ca)?.pem(), key.serialize_pem()))
     }
 
-    /// Makes a new server certificate. With `ca`, a new CA signs it, which clients do not trust until they
-    /// reread it.
+    /// Makes a new server certificate, with `ca` by a new CA, which clients must read first.
     pub(crate) fn rotate(&self, ca: bool) -> Result<(), SetupError> {
         if !ca {
             return self.rename(&[&NAMES[..], &[self.address.as_str()]].concat());
@@ -94,8 +91,7 @@ fn fresh(address: &str) -> Result<State, SetupError> {
     Ok(State { ca, config })
 }
 
-/// Returns the server's TLS configuration with a certificate of this issuer. It requests a client certificate
-/// of the same issuer, which clients need not have.
+/// Returns the server's TLS configuration, which asks for a client certificate and requires none.
 fn leaf(ca: &Ca, names: &[&str]) -> Result<Arc<ServerConfig>, SetupError> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;

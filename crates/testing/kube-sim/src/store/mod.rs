@@ -14,23 +14,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// The number of changes kept for each resource, for watches that start in the past. Older changes are
-/// "compacted". As in the API server, busy resources (Leases) do not push out quiet ones.
+/// The changes kept for each resource, for watches that start in the past. Busy resources push out no quiet ones.
 const HISTORY: usize = 1_000;
 /// The number of changes by which a watch may lag before it is cut off.
 const WATCH_QUEUE: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The resourceVersion of the change.
     pub version: u64,
     /// The number of restores of etcd before the change.
     pub restores: u32,
     /// The object after the change. For a deletion, its last state with the new version.
     pub object: Obj,
-    /// The object before the change.
     pub old: Option<Obj>,
-    /// True if the object is gone.
     pub deleted: bool,
 }
 
@@ -50,7 +46,6 @@ pub(crate) enum Edit {
 /// A running watch: its initial events and its feed.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// The objects to send first.
     pub initial: Vec<Obj>,
     /// The changes since the start version.
     pub replay: Vec<Arc<Change>>,
@@ -79,7 +74,6 @@ struct Table {
 
 struct State {
     version: u64,
-    /// The number of restores.
     restores: u32,
     /// Ordered, so that the same seed gives the same run.
     tables: BTreeMap<&'static str, Table>,
@@ -115,7 +109,6 @@ impl Store {
         self.lock().version
     }
 
-    /// Returns the number of restores so far.
     pub(crate) fn restores(&self) -> u32 {
         self.lock().restores
     }
@@ -147,8 +140,8 @@ impl Store {
         Some(all.into_values().filter(|object| selector.matches(object)).collect())
     }
 
-    /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
-    /// state), and true if anything changed. The lock is held, so `edit` must only compute.
+    /// Calls `edit` with the object, under the lock, and does what it returns. Returns the object (or its last state), and true
+    /// if anything changed.
     pub(crate) fn write(
         &self,
         resource: &Resource,
@@ -174,8 +167,7 @@ impl Store {
         Ok((Some(object), true))
     }
 
-    /// Starts a watch of the changes after a version, or of all current objects and later changes. Returns an error with
-    /// the oldest available version if the start version is compacted.
+    /// Starts a watch of the changes after a version, or of all objects. The error is the oldest version that is known.
     pub(crate) fn watch(
         &self,
         resource: &Resource,
@@ -200,16 +192,14 @@ impl Store {
         Ok(Subscription { initial, replay, version, feed })
     }
 
-    /// Discards all changes, as etcd's compaction does. With `cut`, running watches end with 410.
-    pub(crate) fn compact(&self, cut: bool) {
+    /// Discards all changes, as etcd's compaction does. Running watches end with 410.
+    pub(crate) fn compact(&self) {
         let mut state = self.lock();
         let version = state.version;
         for table in state.tables.values_mut() {
             table.forget(version);
-            if cut {
-                for watcher in table.watchers.drain(..) {
-                    let _ = watcher.feed.try_send(Feed::Expired(version));
-                }
+            for watcher in table.watchers.drain(..) {
+                let _ = watcher.feed.try_send(Feed::Expired(version));
             }
         }
     }
@@ -270,7 +260,6 @@ impl Table {
         }
     }
 
-    /// Forgets the history up to this version.
     fn forget(&mut self, version: u64) {
         self.changes.clear();
         self.compacted = version;

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// One version of one object.
 #[derive(Debug)]
 pub(crate) struct Object {
     /// The namespace (empty for cluster-scoped) and the name.

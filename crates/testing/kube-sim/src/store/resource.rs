@@ -5,7 +5,6 @@ pub(crate) struct Resource {
     pub group: &'static str,
     pub plural: &'static str,
     pub kind: &'static str,
-    /// True if its objects have namespaces.
     pub namespaced: bool,
     pub short: &'static [&'static str],
     /// The subresources besides the object itself.

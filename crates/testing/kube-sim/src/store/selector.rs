@@ -62,8 +62,7 @@ impl Requirement {
     }
 }
 
-/// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
-/// `SelectableFields`.
+/// Returns the value that a field selector compares. Missing fields are empty.
 fn field<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     match path.split('.').try_fold(object, |at, part| at.get(part)).unwrap_or(&Value::Null) {
         Value::String(text) => text.into(),
@@ -105,37 +104,4 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, ApiStatus> {
         Ok(Requirement { key: key.to_owned(), test })
     };
     text.split(',').map(str::trim).filter(|term| !term.is_empty()).map(parse).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::object::Key;
-    use crate::store::resource::by_plural;
-    use serde_json::json;
-
-    #[test]
-    fn selectors_follow_kubectl() {
-        let value = json!({
-            "metadata": {"namespace": "n", "name": "p", "labels": {"x": "y", "a.b/c": ""}},
-            "status": {"phase": "Running"},
-        });
-        let pod = Object { key: Key::new("n", "p"), value };
-        let parse = |labels: &str, fields: &str| Selector::parse(by_plural("pods"), labels, fields);
-        for labels in ["x=y", "x==y,a.b/c=", "x", "!z", "z!=1", "x=y,!z", ""] {
-            assert!(parse(labels, "").expect(labels).matches(&pod), "{labels}");
-        }
-        for labels in ["x!=y", "!x", "x=y,z"] {
-            assert!(!parse(labels, "").expect(labels).matches(&pod), "{labels}");
-        }
-        for (fields, expected) in [
-            ("spec.nodeName=", true),
-            ("status.phase!=Succeeded,status.phase!=Failed", true),
-            ("metadata.namespace=n,metadata.name=p", true),
-            ("status.phase=Failed", false),
-        ] {
-            assert_eq!(parse("", fields).expect(fields).matches(&pod), expected, "{fields}");
-        }
-        assert!(parse("x in (a)", "").is_err());
-    }
 }

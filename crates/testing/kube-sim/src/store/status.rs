@@ -13,9 +13,7 @@ pub struct ApiStatus(Box<Value>);
 pub(crate) struct Subject<'a> {
     /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The plural resource name.
     pub resource: &'a str,
-    /// The name of the object.
     pub name: &'a str,
 }
 
@@ -102,7 +100,6 @@ impl ApiStatus {
         Self::failure(StatusCode::FORBIDDEN, "Forbidden", what).about(subject)
     }
 
-    /// Returns a 403 for a path that is not a resource.
     pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
         let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
         Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with("details", json!({}))
@@ -143,7 +140,6 @@ impl ApiStatus {
         Self::failure(StatusCode::CONFLICT, "Conflict", message).about(subject)
     }
 
-    /// Returns a 410 with reason `Expired`.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::failure(StatusCode::GONE, "Expired", message)
     }

@@ -13,8 +13,7 @@ pub(crate) enum ObjectFormat {
 }
 
 impl ObjectFormat {
-    /// Parses `Accept`. The simulator never answers in protobuf, so the client must accept JSON too (as kubectl
-    /// does).
+    /// Parses `Accept`. The client must accept JSON, as kubectl does.
     pub(crate) fn of(accept: &str) -> Result<Self, ApiStatus> {
         let in_json = |offer: &&str| {
             let media_type = offer.split(';').next().unwrap_or_default().trim();
@@ -36,7 +35,6 @@ impl ObjectFormat {
         }
     }
 
-    /// Renders an object.
     pub(crate) fn render(self, object: &Value) -> String {
         self.form(object).to_string()
     }

@@ -11,7 +11,6 @@ pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) enum ReadSource {
-    /// The current content of etcd.
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),
@@ -37,8 +36,7 @@ impl ReadSource {
     }
 }
 
-/// Returns the resourceVersion of the query. None and 0 both mean "any". A version that is not a number is an
-/// error of the API server itself, a 500.
+/// Returns the resourceVersion of the query, 0 for "any". One that is not a number is the API server's 500.
 pub(crate) fn version(query: &QueryString) -> Result<u64, ApiStatus> {
     let text = query.text("resourceVersion");
     if text.is_empty() {

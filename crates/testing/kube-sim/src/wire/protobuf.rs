@@ -1,5 +1,4 @@
-//! The few protobuf kinds that kubectl sends without being asked. Other kinds get 415, as from an API server that
-//! does not know the media type.
+//! The few protobuf kinds that kubectl sends without being asked. Other kinds get 415.
 
 // Tags are those of `generated.proto` in Kubernetes' API packages.
 

@@ -12,7 +12,6 @@ use http_body_util::{BodyExt, Full};
 #[error("stream cut by a fault switch")]
 pub struct StreamCut;
 
-/// The body of every response.
 pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 
 pub(crate) type ApiReply = Response<Body>;

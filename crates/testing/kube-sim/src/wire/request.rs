@@ -19,8 +19,7 @@ pub(crate) struct ResourcePath {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// The rest of the path after the subresource, unchanged: the path for a proxy. It starts with a slash,
-    /// or is empty.
+    /// The rest of the path after the subresource, for a proxy: empty, or with a slash at its start.
     pub rest: String,
 }
 
@@ -88,7 +87,6 @@ impl ResourcePath {
 pub(crate) struct QueryString(Vec<(String, String)>);
 
 impl QueryString {
-    /// Parses the part of a URL after the question mark.
     pub(crate) fn parse(text: &str) -> Self {
         QueryString(form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }

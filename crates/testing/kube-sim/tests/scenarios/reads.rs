@@ -64,7 +64,7 @@ fn without_version(mut value: Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn objects_lists_and_metadata_have_the_captured_shape() {
-    let sim = Sim::builder().lifecycle(false).without_sockets();
+    let sim = Sim::builder().without_sockets();
     let node = captured("node-get").1;
     sim.apply(node.clone()).expect("stored");
     assert_eq!(without_version(get(&sim, "/api/v1/nodes/lab-node").await), without_version(node));

@@ -19,9 +19,7 @@ const MTU: usize = 2048;
 
 /// The cable. Drop removes it.
 pub struct Cable {
-    /// The load balancer's machine.
     pub balancer: Namespace,
-    /// The node.
     pub node: Namespace,
     _relay: Runtime,
 }

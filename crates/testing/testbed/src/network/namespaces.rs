@@ -23,7 +23,6 @@ impl Namespace {
         namespace
     }
 
-    /// Returns its name, as `ip` takes it.
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -51,7 +50,6 @@ impl Namespace {
         run(&format!("ip netns exec {} {command}", self.0))
     }
 
-    /// Runs a shell command in the namespace.
     pub fn shell(&self, command: &str) {
         must_run(self.command("sh").args(["-ec", command]));
     }

@@ -22,9 +22,7 @@ const UID: u32 = 65521;
 /// The timing of the check `network` unless its settings begin with another one.
 const TIMING: &str = "interval=200ms,timeout=4s,";
 
-/// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
-/// The resolver's IPv6 address.
 pub const RESOLVER_V6: &str = "fd78::53";
 
 /// The three namespaces. Drop removes them. Until then, the thread that made them is on the node.
@@ -32,33 +30,14 @@ pub struct NodeNetwork {
     _on_node: Stay,
     resolver_program: Option<Child>,
     node: Namespace,
-    /// The router.
     pub router: Namespace,
-    /// The resolver's machine.
     pub resolver: Namespace,
     files: TempDir,
 }
 
 const RESOLV_CONF: &str = "run/systemd/resolve/stub-resolv.conf";
 
-const SETUP: &str = "\
-link add eth0 netns {node} type veth peer name rt0 netns {router}
-link add eth0 netns {resolver} type veth peer name rt1 netns {router}
--n {node} addr add 10.77.0.2/24 dev eth0
--n {node} addr add fd77::2/64 dev eth0 nodad
--n {router} addr add 10.77.0.1/24 dev rt0
--n {router} addr add fd77::1/64 dev rt0 nodad
--n {router} addr add fe80::1/64 dev rt0 nodad
--n {router} addr add 10.78.0.1/24 dev rt1
--n {router} addr add fd78::1/64 dev rt1 nodad
--n {resolver} addr add 10.78.0.53/24 dev eth0
--n {resolver} addr add fd78::53/64 dev eth0 nodad
--n {node} link set eth0 up
--n {router} link set rt0 up
--n {router} link set rt1 up
--n {resolver} link set eth0 up
--n {resolver} route add default via 10.78.0.1
--n {resolver} route add default via fd78::1";
+const SETUP: &str = include_str!("node_network.ip");
 
 impl NodeNetwork {
     /// Builds the network with the usual default routes of a node.
@@ -69,7 +48,6 @@ impl NodeNetwork {
         net
     }
 
-    /// Builds the network without default routes on the node.
     pub fn without_routes() -> Self {
         let [node, router, resolver] = ["node", "router", "resolver"].map(Namespace::new);
         let files = tempfile::tempdir().unwrap();
@@ -100,17 +78,14 @@ impl NodeNetwork {
         net
     }
 
-    /// Runs a shell command on the node.
     pub fn node(&self, command: &str) {
         self.node.shell(command);
     }
 
-    /// Runs a shell command on the router.
     pub fn router(&self, command: &str) {
         self.router.shell(command);
     }
 
-    /// Writes the node's resolv.conf.
     pub fn nameservers(&self, addresses: &[&str]) {
         let lines: Vec<String> = addresses.iter().map(|address| format!("nameserver {address}")).collect();
         fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
@@ -124,7 +99,6 @@ impl NodeNetwork {
         self.start_dnsmasq(known.into_iter().chain(big));
     }
 
-    /// Starts a dnsmasq that refuses every query.
     pub fn start_resolver_that_refuses(&mut self) {
         self.start_dnsmasq([]);
     }
@@ -138,12 +112,10 @@ impl NodeNetwork {
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
     }
 
-    /// Sends a signal to the resolver by its name, such as STOP or CONT.
     pub fn signal_resolver(&self, signal: &str) {
         process::signal(self.resolver_program.as_ref().unwrap().id(), signal);
     }
 
-    /// Kills dnsmasq at once.
     pub fn kill_resolver(&mut self) {
         if let Some(mut resolver) = self.resolver_program.take() {
             resolver.kill().unwrap();

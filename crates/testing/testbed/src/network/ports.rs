@@ -12,13 +12,10 @@ use std::sync::{Mutex, PoisonError};
 /// The range of single ports. The kernel gives ports above 32767 to outgoing connections, so all test ports
 /// are below.
 const SINGLE: Range<u16> = 26_000..30_000;
-/// The range of ports in rows.
 const ROWS: Range<u16> = 12_000..24_000;
-/// The number of ports in a row.
 const ROW: u16 = 40;
 
-/// The counter for the next port or network. Each process starts at another value and goes on from there, so
-/// it does not ask at once for a port that another process has just had.
+/// The counter for the next port or network. Each process starts at another value.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The ports and networks that this process has reserved until it ends.
@@ -44,7 +41,6 @@ fn take(what: impl Display) -> bool {
     }
 }
 
-/// Returns a port that is free on all addresses.
 pub fn free() -> u16 {
     // The reservation comes first, since the test for a free port takes the port for a moment.
     candidates(&SINGLE, 1).find(|port| take(port) && is_free(*port)).expect("a free port")

@@ -11,11 +11,8 @@ pub struct Api {
     pki: PathBuf,
 }
 
-/// The content type of a merge patch.
-pub const MERGE: &str = "application/merge-patch+json";
-/// The content type of a strategic merge patch.
+pub(super) const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// The content type of a whole object.
 const JSON: &str = "application/json";
 
 const A: &str = "https://10.10.0.1:6443";
@@ -31,17 +28,14 @@ impl Api {
         self.send(A, "GET", path, None)
     }
 
-    /// Sends a GET to API server B.
     pub fn get_from_b(&self, path: &str) -> Result<Value, String> {
         self.send(B, "GET", path, None)
     }
 
-    /// Deletes an object through API server A.
     pub fn delete(&self, path: &str) -> Result<Value, String> {
         self.send(A, "DELETE", path, None)
     }
 
-    /// Creates an object through API server A.
     pub fn create(&self, path: &str, object: &Value) -> Result<Value, String> {
         self.send(A, "POST", path, Some((JSON, object)))
     }

@@ -27,8 +27,7 @@ pub struct CutCable<'a> {
 }
 
 impl RealCluster {
-    /// Cuts a cable: every packet on it is dropped, and nothing is refused. Checks that a connection is
-    /// possible before the cut, and impossible after it.
+    /// Cuts a cable: every packet is dropped. Checks that connecting is possible before, and impossible after it.
     #[track_caller]
     pub fn cut(&self, cable: &'static str) -> CutCable<'_> {
         let (_, end) = ENDS.iter().find(|(name, _)| *name == cable).expect("a cable of this name");

@@ -1,5 +1,4 @@
-//! Artificial members of the real cluster: Nodes without a machine. A thread renews their Leases as a kubelet
-//! would.
+//! Artificial members of the real cluster: Nodes without a machine, whose Leases a thread renews.
 
 use super::RealCluster;
 use super::api::{Api, MERGE, STRATEGIC};
@@ -25,12 +24,15 @@ pub struct Member {
 }
 
 impl RealCluster {
-    /// Adds a Ready Node with this name.
     pub fn member(&self, name: &str) -> Member {
         let silent = Arc::new(AtomicBool::new(false));
         let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, renewal: None };
-        member.remove();
-        member.create();
+        let _ = member.api.delete(&member.path());
+        let metadata =
+            json!({"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": ready()});
+        member.api.create("/api/v1/nodes", &node).unwrap();
+        renew(&member.api, name);
         let (api, name, silent) = (member.api.clone(), name.to_owned(), member.silent.clone());
         let (sender, ended) = channel();
         let thread = thread::spawn(move || {
@@ -55,48 +57,22 @@ fn renew(api: &Api, name: &str) {
     }
 }
 
-/// Returns a condition with the current time as its transition time.
-fn condition(kind: &str, status: &str, reason: &str) -> Value {
+/// Returns the status of a Node that is Ready from now on.
+fn ready() -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    json!({
-        "type": kind, "status": status, "reason": reason, "message": "",
+    json!({"conditions": [{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
         "lastHeartbeatTime": now, "lastTransitionTime": now,
-    })
+    }]})
 }
 
 impl Member {
-    /// Returns the name of the Node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the API path of the Node.
     pub fn path(&self) -> String {
         format!("/api/v1/nodes/{}", self.name)
-    }
-
-    /// Creates a Ready Node with one write, as a kubelet does.
-    pub fn create(&self) {
-        let labels = json!({"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux"});
-        let object = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels},
-            "status": {"conditions": [condition("Ready", "True", "KubeletReady")]},
-        });
-        self.api.create("/api/v1/nodes", &object).unwrap();
-        renew(&self.api, &self.name);
-    }
-
-    /// Patches the Node. `kind` is the content type of the patch.
-    #[track_caller]
-    pub fn patch(&self, kind: &str, patch: &Value) {
-        self.api.patch(&self.path(), kind, patch).unwrap();
-    }
-
-    /// Sets a condition as the Node's kubelet would.
-    #[track_caller]
-    pub fn set_condition(&self, kind: &str, status: &str, reason: &str) {
-        let patch = json!({"status": {"conditions": [condition(kind, status, reason)]}});
-        self.api.patch(&format!("{}/status", self.path()), STRATEGIC, &patch).unwrap();
     }
 
     /// Stops the Lease renewals if `silent`, and resumes them otherwise.
@@ -104,19 +80,9 @@ impl Member {
         self.silent.store(silent, Ordering::SeqCst);
         if !silent {
             renew(&self.api, &self.name);
-            self.set_condition("Ready", "True", "KubeletReady");
+            let status = json!({"status": ready()});
+            self.api.patch(&format!("{}/status", self.path()), STRATEGIC, &status).unwrap();
         }
-    }
-
-    /// Deletes the Node if it exists. A finalizer keeps it.
-    pub fn delete(&self) {
-        let _ = self.api.delete(&self.path());
-    }
-
-    /// Deletes the Node in spite of finalizers.
-    fn remove(&self) {
-        self.delete();
-        let _ = self.api.patch(&self.path(), MERGE, &json!({"metadata": {"finalizers": null}}));
     }
 }
 
@@ -126,7 +92,7 @@ impl Drop for Member {
             drop(sender);
             let _ = thread.join();
         }
-        self.remove();
+        let _ = self.api.delete(&self.path());
         let _ = self.api.delete(&format!("{LEASES}/{}", self.name));
     }
 }

@@ -1,5 +1,4 @@
-//! The real control plane and node of `hack/real-cluster`, for tests inside of its namespaces. There is one cluster,
-//! so one test at a time uses it.
+//! The real control plane and node of `hack/real-cluster`, which one test at a time uses.
 
 mod api;
 mod cable;
@@ -7,7 +6,7 @@ mod member;
 mod power;
 mod second_node;
 
-pub use api::{Api, MERGE, STRATEGIC};
+pub use api::{Api, STRATEGIC};
 pub use cable::CutCable;
 pub use member::Member;
 pub use power::{Power, now};
@@ -26,20 +25,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The name of the cluster's node.
 pub const REAL_NODE: &str = "real-node";
 /// The address of the cluster's node. The agents in pods listen there.
 pub const REAL_NODE_IP: &str = "10.10.0.10";
 /// The time limit for a restarted program on a busy machine.
 pub const DEADLINE: Duration = Duration::from_mins(5);
 
-/// The lock that lets one test at a time use the cluster.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 /// A route of test agents to the API servers. The cable `agent` cuts all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerRoute {
-    /// The first API server.
     A,
     /// The second API server. The cable `etcd-b` belongs to it alone.
     B,
@@ -48,7 +44,6 @@ pub enum ServerRoute {
 }
 
 impl ServerRoute {
-    /// Returns the URL for an agent.
     pub fn url(self) -> &'static str {
         match self {
             Self::A => "https://10.10.3.1:6443",
@@ -64,7 +59,6 @@ pub struct RealCluster {
     pub kubectl: Kubectl,
     /// The administrator's access to the API servers.
     pub api: Api,
-    /// A directory for the test's files.
     pub files: TempDir,
     directory: PathBuf,
     _exclusive: MutexGuard<'static, ()>,
@@ -110,7 +104,6 @@ impl RealCluster {
         &self.directory
     }
 
-    /// Applies manifests with kubectl.
     pub fn apply(&self, manifests: &str) {
         let file = self.files.path().join("apply.yaml");
         fs::write(&file, manifests).unwrap();
@@ -119,13 +112,10 @@ impl RealCluster {
 
     /// Grants the agent's account the permissions of `manifests/install.yaml`, without agents.
     pub fn grant_agents(&self) {
-        let install = repository_file("manifests/install.yaml");
-        let others = install.split("\n---\n").filter(|object| !object.contains("\nkind: DaemonSet\n"));
-        self.apply(&others.collect::<Vec<_>>().join("\n---\n"));
+        self.apply(&manifest_without("install.yaml", "DaemonSet"));
     }
 
-    /// Removes everything that `manifests/install.yaml` has installed, including the namespace and the
-    /// permissions.
+    /// Removes everything that `manifests/install.yaml` has installed.
     pub fn remove_agents(&self) {
         let file = self.files.path().join("install.yaml");
         fs::write(&file, repository_file("manifests/install.yaml")).unwrap();
@@ -141,7 +131,6 @@ impl RealCluster {
         Agent::start(node, &kubeconfig, args)
     }
 
-    /// Writes a kubeconfig for an agent, and returns its path.
     pub fn agent_kubeconfig(&self, server: ServerRoute, account: &str) -> PathBuf {
         let token = self.kubectl.must(&["--namespace=nodegate", "create", "token", account, "--duration=2h"]);
         let file = self.files.path().join(format!("{server:?}-{account}.kubeconfig"));
@@ -149,7 +138,6 @@ impl RealCluster {
         file
     }
 
-    /// Writes a kubeconfig with this user into a file.
     pub fn write_kubeconfig(&self, server: ServerRoute, user: &Value, file: &Path) {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "real",
@@ -162,21 +150,18 @@ impl RealCluster {
         fs::write(file, config.to_string()).unwrap();
     }
 
-    /// Returns the status and the reason of the Node's Ready condition.
     pub fn ready_condition(&self, node: &str) -> Option<(String, String)> {
         let node = self.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
         let ready = ready_of(&node)?;
         Some((ready["status"].as_str()?.to_owned(), ready["reason"].as_str().unwrap_or_default().to_owned()))
     }
 
-    /// Waits until the Node's Ready condition has this status.
     #[track_caller]
     pub fn wait_node(&self, status: &str, node: &str) {
         let is = || self.ready_condition(node).is_some_and(|(found, _)| found == status);
         until_so(is, || format!("{node} did not become Ready={status}: {:?}", self.ready_condition(node)));
     }
 
-    /// Waits until a pod is Ready.
     #[track_caller]
     pub fn wait_pod(&self, namespace: &str, pod: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
@@ -202,22 +187,18 @@ impl RealCluster {
     }
 }
 
-/// Returns the Ready condition of a Node or a Pod.
 fn ready_of(object: &Value) -> Option<&Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
 }
 
-/// Returns true if a Pod is Ready.
 pub fn is_ready(pod: &Value) -> bool {
     ready_of(pod).is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Returns true if an object is being deleted.
 pub fn is_ending(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Prints the observation for a rule.
 pub fn seen(rule: &str, what: impl Display) {
     println!("{rule:<36} {what}");
 }
@@ -234,7 +215,13 @@ pub fn wait_watches(agent: &Agent, count: f64) {
     until_so(open, || agent.all_it_says("its watches"));
 }
 
-/// Reads a file of the repository.
+/// Returns a file of `manifests/` without the objects of a kind.
+pub fn manifest_without(file: &str, kind: &str) -> String {
+    let (manifest, kind) = (repository_file(&format!("manifests/{file}")), format!("\nkind: {kind}\n"));
+    let others = manifest.split("\n---\n").filter(|object| !object.contains(&kind));
+    others.collect::<Vec<_>>().join("\n---\n")
+}
+
 pub fn repository_file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

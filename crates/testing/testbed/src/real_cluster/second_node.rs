@@ -6,9 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
-/// The name of the second node.
 pub const SECOND_NODE: &str = "real-node-b";
-/// The address of the second node.
 pub const SECOND_NODE_IP: &str = "10.10.0.20";
 
 /// The running second node. Drop ends it, and deletes its Node and its pods.
