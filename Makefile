@@ -183,7 +183,7 @@ release-test: root ## The image for arm64 under qemu; the packages on Debian 12 
 	@$(MAKE) --no-print-directory reboots BUS=dbus CASES="without systemctl cancel package"
 
 # DEBIAN="13", BUS="dbus-broker" and CASES="systemctl:20" play some.
-reboots: root ## Reboots of a Debian under traffic, and what they lose (two hours)
+reboots: root ## Reboots of a Debian under traffic, and what they lose (an hour)
 	@hack/install tools
 	@cargo build --quiet --locked -p nodegate -p nodegate-shutdown --bin nodegate --bin nodegate-shutdown
 	@$(MAKE) --no-print-directory generate WHAT=man >/dev/null

@@ -98,16 +98,7 @@ mod tests {
 
     /// A review as a real API server sends it.
     fn review() -> Value {
-        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-            "uid": "1ab47d6e-33a2-4b8c-9f2d-0a1b2c3d4e5f", "kind": {"group": "policy", "version": "v1", "kind": "Eviction"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "eviction",
-            "requestKind": {"group": "policy", "version": "v1", "kind": "Eviction"},
-            "requestResource": {"group": "", "version": "v1", "resource": "pods"}, "requestSubResource": "eviction",
-            "name": "gw-64589cdb54-d9zwn", "namespace": "default", "operation": "CREATE",
-            "userInfo": {"username": "admin", "groups": ["system:masters"], "extra": {"k": ["v"]}},
-            "object": {"kind": "Eviction", "apiVersion": "policy/v1",
-                "metadata": {"name": "gw-64589cdb54-d9zwn", "namespace": "default"}},
-            "oldObject": null, "dryRun": false, "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}}})
+        serde_json::from_str(include_str!("admission_review.json")).unwrap()
     }
 
     fn parsed(value: &Value) -> Result<EvictionReview, String> {

@@ -278,11 +278,6 @@ mod tests {
         }
     }
 
-    fn ask(uri: &str) -> Request<()> {
-        Request::builder().uri(uri).body(()).unwrap()
-    }
-
-    /// Returns a request of a stream.
     fn ask_for_stream(uri: &str) -> Request<()> {
         let (within, ended_early) = (Duration::from_secs(4), Arc::default());
         let tag = StreamTag { stream: StreamId(0), within, watch_within: within, ended_early };
@@ -295,7 +290,7 @@ mod tests {
         let empty = |_: Request<()>| async { Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new())) };
         let answers = ObservingService::new(tower::service_fn(empty), books.clone());
         drop(answers.clone().oneshot(ask_for_stream("/api/v1/nodes?limit=1")).await);
-        drop(answers.oneshot(ask("/api/v1/nodes/n?x=watch=")).await);
+        drop(answers.oneshot(Request::get("/api/v1/nodes/n?x=watch=").body(()).unwrap()).await);
         let never = |_: Request<()>| std::future::pending::<Result<Response<Empty<Bytes>>, BoxError>>();
         let never = ObservingService::new(tower::service_fn(never), books.clone());
         let given_up = never.oneshot(ask_for_stream("/api/v1/nodes?watch=true"));

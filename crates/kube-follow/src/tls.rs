@@ -108,19 +108,7 @@ mod tests {
     use super::*;
 
     /// A certificate of version 1, and its key.
-    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
-MIIBFDCBuwIUQFs62mMTXbcpNf7ZbZhOaslJGl8wCgYIKoZIzj0EAwIwDDEKMAgG
-A1UEAwwBYTAgFw0yNjExMjgxODI4NThaGA8yMTI2MTEwNDE4Mjg1OFowDDEKMAgG
-A1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAws8zHYILZikMZ2Qha2
-+hk4a3g9LItbNW0FKh9mvNo7zCOwyfCbx69k1dykJ89SV3n0A8WDUQJMjefw5neP
-e9IwCgYIKoZIzj0EAwIDSAAwRQIhALqwIVpE4Q/UQ78tPCs8sCPe6uTNn/SLS4HU
-Y3C+Ez5DAiBYuVxcmiFbeLHhTZeMi/9GoJiWNAhOz6hTmA40bmz/Ow==
------END CERTIFICATE-----
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrhCxt2b4WyCTCsYZ
-+7uqIQA51WwcMe8Eo79HhZcJQKOhRANCAAQMLPMx2CC2YpDGdkIWtvoZOGt4PSyL
-WzVtBSofZrzaO8wjsMnwm8evZNXcpCfPUld59APFg1ECTI3n8OZ3j3vS
------END PRIVATE KEY-----";
+    const VERSION_1: &str = include_str!("version_1.pem");
 
     #[test]
     fn a_certificate_of_version_1_is_sent_and_one_of_another_key_is_not() {

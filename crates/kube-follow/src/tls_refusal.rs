@@ -76,7 +76,10 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use rustls::server::WebPkiClientVerifier;
     use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::sync::Arc;
+    use std::thread;
 
     /// A certificate and its key.
     struct Identity {
@@ -85,7 +88,6 @@ mod tests {
         key: KeyPair,
     }
 
-    /// Returns the parameters of a certificate for 127.0.0.1.
     fn params() -> CertificateParams {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages =
@@ -108,7 +110,7 @@ mod tests {
     }
 
     /// Returns an API server with this certificate. It accepts clients of this CA, if it is given one.
-    fn server(identity: &Identity, client_ca: Option<&Identity>) -> ServerConnection {
+    fn server(identity: &Identity, client_ca: Option<&Identity>) -> impl FnOnce(UnixStream) + Send + 'static {
         let builder = ServerConfig::builder();
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
@@ -121,10 +123,10 @@ mod tests {
         };
         let key = PrivateKeyDer::from_pem_slice(identity.key.serialize_pem().as_bytes()).unwrap();
         let config = builder.with_single_cert(vec![identity.certificate.der().clone()], key).unwrap();
-        ServerConnection::new(Arc::new(config)).unwrap()
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        move |mut stream| drop(server.complete_io(&mut stream))
     }
 
-    /// Returns a client that trusts this CA.
     fn client(ca: &Identity, identity: Option<&Identity>) -> ClientConnection {
         let mut config = Config::new("https://127.0.0.1".parse().unwrap());
         config.root_cert = Some(vec![ca.certificate.der().to_vec()]);
@@ -137,36 +139,17 @@ mod tests {
         ClientConnection::new(config, "127.0.0.1".try_into().unwrap()).unwrap()
     }
 
-    /// Gives the client what a server has sent.
-    fn hear(client: &mut ClientConnection, mut sent: &[u8]) -> Result<(), Error> {
-        while !sent.is_empty() {
-            client.read_tls(&mut sent).unwrap();
-            client.process_new_packets()?;
-        }
-        Ok(())
-    }
-
-    /// Connects both, and returns why one of them refuses the other.
-    fn refused(mut client: ClientConnection, mut server: ServerConnection) -> Option<Error> {
-        while client.wants_write() {
-            let (mut asked, mut said) = (Vec::new(), Vec::new());
-            while client.wants_write() {
-                client.write_tls(&mut asked).unwrap();
-            }
-            let mut asked = &*asked;
-            while !asked.is_empty() {
-                server.read_tls(&mut asked).unwrap();
-                // A server that refuses the client says so.
-                let _ = server.process_new_packets();
-            }
-            while server.wants_write() {
-                server.write_tls(&mut said).unwrap();
-            }
-            if let Err(error) = hear(&mut client, &said) {
-                return Some(error);
-            }
-        }
-        None
+    /// Connects a client, and returns why one of the two refuses the other.
+    fn refused(
+        mut client: ClientConnection,
+        serve: impl FnOnce(UnixStream) + Send + 'static,
+    ) -> Option<Error> {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        let served = thread::spawn(move || serve(there));
+        // A server that refuses the client says so after the handshake.
+        let ended = client.complete_io(&mut here).and_then(|_| client.complete_io(&mut here));
+        served.join().unwrap();
+        Some(*ended.err()?.into_inner()?.downcast().unwrap())
     }
 
     #[test]
@@ -177,8 +160,7 @@ mod tests {
         other_name.subject_alt_names = vec![SanType::DnsName("api.example.com".try_into().unwrap())];
         let [good, expired, other_name] = [params(), expired, other_name].map(|params| signed(&ours, params));
         let stranger = signed(&theirs, params());
-        // The server, the CA of the credentials, the client's certificate, the CA of clients; what is said, and the
-        // remedy.
+        // The server, the CA of the credentials, the client, the CA of clients; what is said; the remedy.
         for (server_is, ca, client_is, client_ca, said, remedy) in [
             (&stranger, &ours, None, None, "UnknownIssuer", "give them the CA that signed it"),
             (&expired, &ours, None, None, "expired", "renew the API server's certificate"),
@@ -194,7 +176,8 @@ mod tests {
         }
         let accepted = refused(client(&ours, Some(&good)), server(&good, Some(&ours)));
         assert_eq!(accepted, None, "a certificate that both accept");
-        let plain = hear(&mut client(&ours, None), b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err();
-        assert!(explained(&plain).contains("does not speak TLS"));
+        let plain = |mut stream: UnixStream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let error = refused(client(&ours, None), plain).unwrap();
+        assert!(explained(&error).contains("does not speak TLS"));
     }
 }

@@ -128,7 +128,6 @@ mod tests {
     use crate::{HostRoot, KNOWN, LocalChecks};
 
     impl CheckSettings {
-        /// Returns the settings of a check with these keys.
         pub(crate) fn of(given: &[(&str, &str)]) -> Self {
             let mut settings = Self::default();
             for (key, value) in given {
@@ -138,16 +137,10 @@ mod tests {
         }
     }
 
-    fn parse(texts: &[&str]) -> Result<LocalChecks, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let checks = LocalChecks::new(texts, &[], &HostRoot::default(), &mut mistakes);
-        if mistakes.is_empty() { Ok(checks) } else { Err(mistakes) }
-    }
-
     #[test]
     fn settings_replace_the_defaults_and_leave_the_others() {
         let texts = ["kubelet:interval=2s,timeout=500ms,fall=2", "kubelet:rise=3", "apiserver:timeout=2s"];
-        let checks = parse(&texts).unwrap();
+        let checks = LocalChecks::new(&texts, &[], &HostRoot::default(), &mut Vec::new());
         let timing = |name| checks.entries.iter().find(|entry| entry.name == name).unwrap().timing;
         let [rise, fall] = [3, 2].map(|runs| NonZeroU32::new(runs).unwrap());
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_millis(500));
@@ -156,40 +149,6 @@ mod tests {
         assert_eq!(timing("apiserver"), Timing::new(Duration::from_secs(1), Duration::from_secs(2)));
         assert_eq!(timing("network"), Timing::USUAL);
         assert_eq!(checks.entries.len(), KNOWN.len());
-    }
-
-    /// Settings, and the mistake in each. FORM, INTERVAL and ROW stand for what several accept.
-    const MISTAKES: &str = r#"
-kubelet => "kubelet": FORM
-kubelet=1s => "kubelet=1s": FORM
-kubelet:interval=1s,fall => "kubelet:interval=1s,fall": FORM
-bogus:interval=1s => "bogus": no such check; takes okd_router_1936, kubelet,
-http:x:interval=1s => "http:x": no such check; takes okd_router_1936, kubelet,
-kubelet:period=1s => kubelet:period: no such setting; takes interval, timeout, rise, fall, url
-kubelet:interval=99ms => kubelet:interval=99ms: INTERVAL
-kubelet:interval=61m => kubelet:interval=61m: INTERVAL
-kubelet:interval=5 => kubelet:interval=5: has no unit: write 5s; takes a duration from 100ms to 1h
-kubelet:timeout=6m => kubelet:timeout=6m: takes a duration from 10ms to 5m, with its unit: ms, s, m or h
-kubelet:fall=0 => kubelet:fall=0: ROW
-kubelet:rise=101 => kubelet:rise=101: ROW
-kubelet:rise=1,rise=2 => kubelet:rise is set twice
-kube_proxy:url=https://a/ => kube_proxy:url=https://a/: takes a plain http:// URL: no TLS is spoken to a check's own node
-kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
-"#;
-
-    #[test]
-    fn every_mistake_is_named_with_what_is_taken() {
-        for row in MISTAKES.trim().lines() {
-            let (text, mistake) = row.split_once(" => ").unwrap();
-            let mistake = mistake
-                .replace("FORM", FORM)
-                .replace("INTERVAL", "takes a duration from 100ms to 1h, with its unit: ms, s, m or h")
-                .replace("ROW", "takes a whole number from 1 to 100");
-            let found = parse(&[text]).err().unwrap().join("; ");
-            assert!(found.starts_with(&mistake), "{found}");
-        }
-        let all = parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).err().unwrap();
-        assert_eq!(all.len(), 4, "{all:?}");
     }
 
     #[test]

@@ -208,10 +208,6 @@ fn any_reply() -> impl Strategy<Value = AgentReply> {
     ]
 }
 
-fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
-    prop::option::of(prop::sample::select(EVICT_WHEN_WORDS.map(|(_, when)| when).to_vec()))
-}
-
 prop_compose! {
     fn any_limits()(only_annotated: bool, max in 1..300_u64, unknown in 0..300_u64, when in 0..2_usize) -> Limits {
         let [max_hold, unknown_hold] = [max, unknown].map(Duration::from_secs);
@@ -223,7 +219,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
-    fn every_decision_keeps_the_rules(agent in any_reply(), limits in any_limits(), annotation in any_annotation(),
+    fn every_decision_keeps_the_rules(agent in any_reply(), limits in any_limits(),
+        annotation in prop::option::of(prop::sample::select(EVICT_WHEN_WORDS.map(|(_, when)| when).to_vec())),
         ms in 0..700_000_u64, more in 0..700_000_u64) {
         let at = |ms| decide_at(Duration::from_millis(ms), annotation, &agent, &limits);
         let (age, decision) = (Duration::from_millis(ms), at(ms));

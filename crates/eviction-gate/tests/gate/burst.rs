@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 const NODES: usize = 80;
 
-/// Evicts all of these at once.
 fn all(lab: &Lab, names: &[String]) -> Vec<ProbeReply> {
     let api = lab.sim.address();
     let each: Vec<_> = names

@@ -23,7 +23,6 @@ use tokio_rustls::client::TlsStream;
 
 /// More than the gate accepts connections of strangers.
 const STRANGERS: usize = 800;
-/// The places of strangers.
 const PLACES: usize = 192;
 /// The connections that are accepted together.
 const BURST: usize = 128;
@@ -37,10 +36,8 @@ const EVICTIONS: usize = 20;
 /// The strangers' addresses are not those of the node. The API server's are.
 const NETWORK: &str = "ip route add local 10.9.0.0/16 dev lo";
 
-/// What a stranger does with each of its connections.
 #[derive(Clone, Copy, Debug)]
 enum Behaviour {
-    /// Sends nothing at all.
     Silent,
     /// Sends most of the longest body, and then nothing.
     LongBody,
@@ -94,7 +91,6 @@ impl Way {
         self.connector.connect(self.name.clone(), self.connect().await?).await
     }
 
-    /// Plays a connection to its end. Returns the gate's last answer.
     async fn play(&self, behaviour: Behaviour) -> io::Result<String> {
         if matches!(behaviour, Behaviour::Silent | Behaviour::LongHello) {
             let mut stream = self.connect().await?;
@@ -141,7 +137,6 @@ fn many_addresses_cant_keep_the_api_server_out() {
     cant_keep_the_api_server_out(90);
 }
 
-/// Strangers take all places with each behaviour, and reconnect for each that they lose.
 fn cant_keep_the_api_server_out(addresses: u8) {
     allow_descriptors(8_192);
     let network = Namespace::new("gate");
@@ -180,7 +175,7 @@ fn cant_keep_the_api_server_out(addresses: u8) {
             slowest = slowest.max(asked.elapsed());
         }
         assert!(slowest < API_SERVER_WAITS, "{behaviour:?}: {slowest:?}");
-        let memory = peak_kib(gate.program.pid());
+        let memory = process::proc(gate.program.pid()).status().unwrap().vmhwm.unwrap();
         assert!(memory < MEMORY_KIB, "{behaviour:?}: {memory} KiB");
         let held = process::descriptors(gate.program.pid());
         assert!(held < PLACES + BURST + OWN_DESCRIPTORS, "{behaviour:?}: {held} descriptors");
@@ -236,7 +231,6 @@ fn no_body_fills_the_memory() {
                     let mut stream = way.shake_hands().await.unwrap();
                     let request =
                         request(&large_json(number)).replacen("Host", "Connection: close\r\nHost", 1);
-                    // The gate may answer before it has read all of it.
                     let _ = stream.write_all(request.as_bytes()).await;
                     codes.push(read_to_end(&mut stream).await.get(9..12).unwrap_or_default().to_owned());
                 }
@@ -245,7 +239,7 @@ fn no_body_fills_the_memory() {
         })
         .collect();
     let codes: Vec<_> = senders.into_iter().flat_map(|sender| runtime.block_on(sender).unwrap()).collect();
-    let peak = peak_kib(gate.program.pid());
+    let peak = process::proc(gate.program.pid()).status().unwrap().vmhwm.unwrap();
     let count = |code: &str| codes.iter().filter(|found| *found == code).count();
     println!("{} read, {} refused, {} late; {peak} KiB", count("200"), count("400"), count("408"));
     assert!(count("200") > 0 && count("400") > 0, "{codes:?}");
@@ -253,13 +247,6 @@ fn no_body_fills_the_memory() {
     assert!(gate.log().lines().all(|line| line.len() < 1000), "{}", gate.log());
     lab.sim.cordon(NODE);
     assert_eq!(lab.evict("p").status, 429);
-}
-
-/// Returns the most resident memory that the process ever had.
-fn peak_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// A client that floods the gate with requests leaves a log line each second, and no text of it starts another.

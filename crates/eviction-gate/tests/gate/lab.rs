@@ -17,7 +17,7 @@ const TOKEN: &str = "gate-token";
 const TIMES: &str = "review=30000,agent=15000,recheck=500,shutdown=0";
 
 /// Returns the rights of manifests/eviction-gate.yaml.
-pub(crate) fn gate_rules() -> Vec<Rule> {
+fn gate_rules() -> Vec<Rule> {
     let webhooks =
         Rule::allow(&["get", "patch"], "admissionregistration.k8s.io", &["validatingwebhookconfigurations"]);
     vec![
@@ -59,7 +59,7 @@ pub(crate) struct Lab {
 impl Lab {
     pub(crate) fn new() -> Self {
         // Plain HTTP: the tests' own client speaks it.
-        let cluster = Scenario::with(|builder| builder.tls(false).kubelets(true));
+        let cluster = Scenario::with(|builder| builder.tls(false));
         let sim = cluster.sim.clone();
         sim.service_account(TOKEN, NAMESPACE, NAME, gate_rules());
         std::fs::write(cluster.dir.path().join("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();
@@ -76,7 +76,6 @@ impl Lab {
         Self { cluster, sim, agent, uid }
     }
 
-    /// Changes the agent's reply.
     pub(crate) fn agent_says(&self, change: impl FnOnce(&mut Value)) {
         let mut said = draining(&self.uid);
         change(&mut said);
@@ -102,15 +101,12 @@ impl Lab {
         command.env_remove("KUBERNETES_SERVICE_HOST");
         command.env("NODEGATE_GATE_TEST_TIMES", format!("{TIMES},{times}"));
         command.args(args).args(["--listen=127.0.0.1:0", "--health-listen=127.0.0.1:0"]);
-        if !args.iter().any(|arg| arg.starts_with("--agent-port")) {
-            command.arg(format!("--agent-port={}", self.agent.url("").rsplit(':').next().unwrap()));
-        }
+        command.arg(format!("--agent-port={}", self.agent.url("").rsplit(':').next().unwrap()));
         let gate = Gate::start(&mut command, self.file(&format!("gate-{:x}.log", fastrand::u64(..))));
         self.publish(&gate);
         gate
     }
 
-    /// Returns the path of a test's own file.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.cluster.dir.path().join(name)
     }
@@ -122,11 +118,6 @@ impl Lab {
             "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
             "ports": [{"port": gate.reviews.port()}]});
         self.sim.apply(slice).unwrap();
-    }
-
-    /// Takes a gate away from the endpoints of its Service.
-    pub(crate) fn withdraw(&self, gate: &Gate) {
-        assert!(self.sim.delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
     }
 
     pub(crate) fn pod(&self, name: &str) {
@@ -141,7 +132,6 @@ impl Lab {
         evict(self.sim.address(), name, "?dryRun=All")
     }
 
-    /// Returns the messages of the Events of this type on the node.
     pub(crate) fn events(&self, kind: &str) -> Vec<String> {
         let events = self.sim.list("events");
         let is_meant = |event: &&Value| event["involvedObject"]["name"] == NODE && event["type"] == kind;
@@ -150,7 +140,6 @@ impl Lab {
     }
 }
 
-/// Evicts a pod of the namespace `default`.
 pub(crate) fn evict(api: SocketAddr, name: &str, query: &str) -> ProbeReply {
     let body = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": name}}).to_string();
     let request = format!(
@@ -161,7 +150,6 @@ pub(crate) fn evict(api: SocketAddr, name: &str, query: &str) -> ProbeReply {
     ProbeReply::parse(&exchange(api, &request, TIMEOUT).unwrap()).unwrap()
 }
 
-/// A running gate. Drop ends it.
 pub(crate) struct Gate {
     pub(crate) program: Program,
     pub(crate) reviews: SocketAddr,

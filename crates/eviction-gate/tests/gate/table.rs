@@ -1,6 +1,6 @@
 //! Holds and their ends, through the API server and the real gate. The rules have their tests beside the code.
 
-use crate::lab::{Lab, draining};
+use crate::lab::Lab;
 use nodegate_testbed::stub::{Act, answer};
 use nodegate_testbed::{NODE, ProbeReply, until};
 use serde_json::json;
@@ -84,7 +84,6 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     until("the Event", || (lab.events("Warning").len() == 1).then_some(()));
 }
 
-/// For each reply: the reason and the message of the denial.
 #[test]
 fn an_agent_that_cant_be_used_holds() {
     let lab = Lab::new();
@@ -100,23 +99,4 @@ fn an_agent_that_cant_be_used_holds() {
         let series = format!("nodegate_gate_agent_lookups_total{{result=\"{result}\"}}");
         assert_eq!(gate.metric(&series), count, "{result}");
     }
-}
-
-/// The canned replies of these tests have the keys of a real agent's.
-#[test]
-fn a_real_agent_replies_like_the_canned_ones() {
-    let lab = Lab::new();
-    let agent = lab.cluster.ready_agent(&["--ack-probers=1"]);
-    let port = format!("--agent-port={}", agent.address().port());
-    let gate = lab.gate(&[&port, "--unknown-hold=3s"]);
-    lab.sim.cordon(NODE);
-    agent.wait_for("the cordon", |reply| reply.status == 503);
-    denied(&lab.evict("p"), "the agent has listened for");
-    let real = agent.get("/drain.json").json();
-    for key in draining("u").as_object().unwrap().keys() {
-        assert!(real.get(key).is_some() || key == "waiting_for", "no {key} in {real}");
-    }
-    assert_eq!(real["uid"], lab.uid.as_str());
-    until("the end of the hold", || (lab.evict("p").status != 429).then_some(()));
-    gate.wait_for_reviews("allowed", "not_known", 1);
 }

@@ -14,7 +14,6 @@ fn finds(lab: &Lab, code: i32, what: &str) -> Said {
     said
 }
 
-/// Adds the configuration of the gate.
 fn add_gate(lab: &Lab, bundle: Option<&str>) {
     lab.sim
         .apply(json!({
@@ -52,11 +51,9 @@ fn a_sound_setup_has_nothing_to_do() {
 #[test]
 fn what_is_wrong_comes_first_with_what_to_do() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
-    // A balancer that needs longer than a shutdown is delayed.
     let mut slow = ready("b");
     slow["host"] = json!({"shutdown": false, "lock": true, "delay_ms": 5000});
     slow["drain"]["needs_ms"] = json!(8000);
-    // An agent whose account has lost its rights.
     let mut lost = ready("b");
     (lost["cache"]["stale"], lost["cache"]["error"]) = (json!(true), json!("HTTP 403 (nodes is forbidden)"));
     let mut noticed = ready("b");
@@ -79,7 +76,6 @@ fn what_is_wrong_comes_first_with_what_to_do() {
     lab.sim.delete("pods", "nodegate", "nodegate-b");
     finds(&lab, 3, "b: no answer of its agent: ");
 
-    // The label on every node.
     let lab = Lab::new(
         ["a", "b"].map(|node| (node, says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300)))),
     );

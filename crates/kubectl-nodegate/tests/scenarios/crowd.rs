@@ -10,19 +10,8 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// An agent's answer to `/status.json`, from which that to `/wait` follows.
-#[derive(Clone)]
-pub(crate) enum Behaviour {
-    /// Answers with the result of this function, each time.
-    Says(Arc<dyn Fn() -> String + Send + Sync>),
-    /// Sends these bytes, valid or not, and closes the connection.
-    Sends(Vec<u8>),
-    /// Does not answer on an accepted connection.
-    Hangs,
-}
-
-/// An agent that closes each connection without an answer.
-pub(crate) const CLOSES: Behaviour = Behaviour::Sends(Vec::new());
+/// An agent's reaction to a request.
+pub(crate) type Behaviour = Arc<dyn Fn(&str, &mut TcpStream) + Send + Sync>;
 
 pub(crate) struct Crowd {
     server: StubServer,
@@ -33,7 +22,6 @@ pub(crate) struct Crowd {
 type Behaviours = Arc<Mutex<HashMap<IpAddr, Behaviour>>>;
 
 impl Crowd {
-    /// Starts agents for these nodes.
     pub(crate) fn start(agents: impl IntoIterator<Item = (String, Behaviour)>) -> Self {
         let (behaviours, mut nodes) = (Behaviours::default(), Vec::new());
         for (number, (node, behaviour)) in agents.into_iter().enumerate() {
@@ -46,23 +34,20 @@ impl Crowd {
             let to = stream.local_addr().unwrap().ip();
             let behaviour = of.lock().unwrap().get(&to).cloned();
             if let Some(behaviour) = behaviour {
-                answer(request, stream, behaviour);
+                behaviour(request, stream);
             }
         });
         Self { server, nodes, behaviours }
     }
 
-    /// Returns the port of all agents.
     pub(crate) fn port(&self) -> u16 {
         self.server.address().port()
     }
 
-    /// Returns the nodes with their addresses.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         self.nodes.iter().map(|(node, address)| (node.as_str(), *address))
     }
 
-    /// Changes the answer of this node's agent from now on.
     pub(crate) fn now(&self, node: &str, behaviour: Behaviour) {
         let address = self.nodes().find(|(name, _)| *name == node).unwrap().1;
         self.behaviours.lock().unwrap().insert(address, behaviour);
@@ -93,17 +78,23 @@ fn wait(goal: Goal, status: &str) -> (u16, String) {
     (if state.is_over() { 200 } else { 504 }, serde_json::to_string(&reply).unwrap())
 }
 
-/// Answers a client, which may have given up.
-fn answer(request: &str, stream: &mut TcpStream, behaviour: Behaviour) {
-    match behaviour {
-        Behaviour::Says(make) => {
-            let goal =
-                Goal::ALL.into_iter().find(|goal| request.contains(&format!("/wait?for={}&", goal.as_str())));
-            let (status, body) = goal.map_or_else(|| (200, make()), |goal| wait(goal, &make()));
-            let head = format!("HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nConnection: close");
-            let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        }
-        Behaviour::Sends(bytes) => drop(stream.write_all(&bytes)),
-        Behaviour::Hangs => hang(stream),
-    }
+/// Returns an agent with this answer to `/status.json`, from which that to `/wait` follows. The client may have given up.
+pub(crate) fn says(make: impl Fn() -> String + Send + Sync + 'static) -> Behaviour {
+    Arc::new(move |request, stream| {
+        let is_goal = |goal: &Goal| request.contains(&format!("/wait?for={}&", goal.as_str()));
+        let goal = Goal::ALL.into_iter().find(is_goal);
+        let (status, body) = goal.map_or_else(|| (200, make()), |goal| wait(goal, &make()));
+        let head = format!("HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nConnection: close");
+        let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    })
+}
+
+/// Returns an agent that sends these bytes, valid or not, and closes the connection.
+pub(crate) fn sends(bytes: impl Into<Vec<u8>>) -> Behaviour {
+    let bytes = bytes.into();
+    Arc::new(move |_, stream| drop(stream.write_all(&bytes)))
+}
+
+pub(crate) fn hangs() -> Behaviour {
+    Arc::new(|_, stream| hang(stream))
 }

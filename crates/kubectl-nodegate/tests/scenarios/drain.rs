@@ -1,15 +1,14 @@
 //! Drains with the real kubectl.
 
-use crate::crowd::{Behaviour, CLOSES};
+use crate::crowd::{self, Behaviour, sends};
 use crate::lab::{Lab, Said, counted, out, prober, ready, says};
 use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
 use nodegate_testbed::{pods, process, until};
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The behaviour of a node's balancers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scene {
     /// The number of balancers that probe and get the new verdict.
@@ -18,7 +17,6 @@ pub(crate) struct Scene {
     pub(crate) unresponsive: usize,
     /// The sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
     pub(crate) sessions: Option<u64>,
-    /// True if the agents have a drain budget.
     pub(crate) has_budget: bool,
 }
 
@@ -29,14 +27,14 @@ pub(crate) const UNRESPONSIVE: Scene = Scene { unresponsive: 1, ..RESPONSIVE };
 /// Returns an agent that follows its Node in kube-sim; its balancers probe every 50 ms.
 pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Behaviour {
     let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
-    Behaviour::Says(Arc::new(move || {
+    crowd::says(move || {
         let cordoned = sim.node(node).is_some_and(|node| node["spec"]["unschedulable"] == true);
         let mut turned = turned.lock().unwrap();
         if turned.0 != cordoned {
             *turned = (cordoned, Some(Instant::now()));
         }
         said(node, cordoned, turned.1.map_or(Duration::from_mins(10), |at| at.elapsed()), scene).to_string()
-    }))
+    })
 }
 
 fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
@@ -84,7 +82,6 @@ pub(crate) fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
     lab
 }
 
-/// Adds a pod without a controller to the first node.
 pub(crate) fn add_bare_pod(lab: &Lab) {
     pods::create(&lab.sim, "worker-1", "bare", "app");
     let mut pod = lab.sim.get("pods", "default", "bare").unwrap();
@@ -102,7 +99,6 @@ pub(crate) fn steps(said: &Said, node: &str) -> Vec<String> {
     lines.filter_map(|line| Some(line.split_once(" s  ")?.1.to_owned())).collect()
 }
 
-/// Asserts that there are lines that begin so, in this order.
 #[track_caller]
 pub(crate) fn are_in_order(lines: &[String], beginnings: &[&str]) {
     let mut left = lines.iter();
@@ -152,7 +148,7 @@ fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
         (json!("12 too many"), json!("overflown"));
     lab.crowd.now("worker-1", says(&full));
     is_refused(&[], "not known whether balancers would acknowledge: 12 too many");
-    lab.crowd.now("worker-1", CLOSES);
+    lab.crowd.now("worker-1", sends(""));
     is_refused(&["worker-2"], "its agent does not answer").has(3, &["not started: worker-2"]);
 }
 

@@ -1,6 +1,6 @@
 //! The table of the fleet.
 
-use crate::crowd::{Behaviour, CLOSES};
+use crate::crowd::{hangs, sends};
 use crate::lab::{Lab, out, prober, ready, says, unseeing};
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Creates a cluster with one node in each state.
 fn one_of_each() -> Lab {
     let mut waiting = out("worker-2", "draining", "Unschedulable", 3);
     waiting["probers"] = json!([
@@ -33,8 +32,8 @@ fn one_of_each() -> Lab {
         ("worker-3", says(&stale)),
         ("worker-4", says(&out("worker-4", "not-ready", "KubeletNotReady", 7300))),
         ("worker-5", says(&unseeing("worker-5"))),
-        ("worker-6", CLOSES),
-        ("worker-7", Behaviour::Hangs),
+        ("worker-6", sends("")),
+        ("worker-7", hangs()),
     ])
 }
 
@@ -164,7 +163,7 @@ fn three_hanging_agents_of_a_thousand_are_rows_and_delay_no_others() {
     let lab = Lab::new((0..1000).map(|number: usize| {
         let node = format!("worker-{number}");
         let behaviour = match number {
-            17 | 170 | 700 => Behaviour::Hangs,
+            17 | 170 | 700 => hangs(),
             _ => says(&ready(&node)),
         };
         (node, behaviour)
@@ -198,11 +197,10 @@ fn a_pipe_gets_a_line_for_each_change() {
     let line = next("Draining");
     assert!(line.ends_with("b  Draining  Unschedulable  acknowledged 1/1  sessions -"), "{line}");
     assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
-    lab.crowd.now("b", CLOSES);
+    lab.crowd.now("b", sends(""));
     lab.sim.delete("pods", "nodegate", "nodegate-b");
     next("b  Unknown  the connection was closed without an answer; perhaps --allow-from");
     drop(lines);
-    // The program ends when its stdout is closed.
     lab.crowd.now("b", says(&ready("b")));
     let status = until("the end", || child.try_wait().unwrap());
     assert!(status.code().is_some() || !status.success(), "{status}");

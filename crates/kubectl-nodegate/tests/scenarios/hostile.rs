@@ -1,13 +1,9 @@
 //! Hostile answers of agents and of the API server.
 
-use crate::crowd::Behaviour;
+use crate::crowd::{Behaviour, sends};
 use crate::lab::{Lab, ready, says};
 use nodegate_kube_sim::{Effect, FaultScope};
 use serde_json::json;
-
-fn sends(bytes: impl Into<Vec<u8>>) -> Behaviour {
-    Behaviour::Sends(bytes.into())
-}
 
 fn http(body: &str) -> Behaviour {
     sends(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))

@@ -19,130 +19,14 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// The usual cluster.
 const TLS: &str = "server: $SERVER, certificate-authority-data: $CA";
-/// The usual user.
 const TOKEN: &str = "token: $TOKEN";
 /// A plugin that prints the token.
 const V1: &str = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
 
 const CONTEXT: &str = "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n";
 
-/// Forms of the user's fields, and whether they are accepted.
-const USERS: &[(bool, &str)] = &[
-    (true, TOKEN),
-    (true, "token: $TOKEN, unknown: {a: [1]}"),
-    (false, "token: wrong"),
-    (false, "token: 12345"),
-    (false, r#"token: "two\nlines""#),
-    (false, "{}"),
-    (true, "tokenFile: $DIR/token"),
-    (true, "tokenFile: token"),
-    (true, "tokenFile: ./token-with-line-break"),
-    (false, "tokenFile: absent"),
-    (false, "tokenFile: empty"),
-    (true, r#"token: "", tokenFile: token"#),
-    (true, "token: wrong, tokenFile: token"),
-    (false, "token: $TOKEN, tokenFile: wrong"),
-    (true, "token: $TOKEN, tokenFile: absent"),
-    (true, "client-certificate-data: $CERT, client-key-data: $KEY"),
-    (true, r#"client-certificate-data: "$CERT-IN-LINES", client-key-data: "$KEY-IN-LINES""#),
-    (true, "client-certificate: cert.pem, client-key: $DIR/key.pem"),
-    (true, "client-certificate: both.pem, client-key: both.pem"),
-    (true, r#"client-certificate-data: $CERT, client-certificate: "", client-key-data: $KEY, token: """#),
-    (true, "client-certificate: cert.pem, client-key-data: $KEY"),
-    (false, "client-certificate-data: $CERT, client-certificate: cert.pem, client-key-data: $KEY"),
-    (false, "client-certificate-data: $CERT"),
-    (false, "client-certificate-data: '%%%', client-key-data: $KEY"),
-    (false, "client-certificate: absent, client-key: key.pem"),
-    (true, "token: $TOKEN, client-key-data: $KEY"),
-    (true, "exec: {$V1, command: sh, args: [-c, cat $DIR/credential]}"),
-    (true, "exec: {$V1, command: ./plugin}"),
-    (
-        true,
-        "exec: {$V1, command: $DIR/plugin, env: [{name: A, value: b}], args: null, provideClusterInfo: true}",
-    ),
-    (true, "exec: {$API/v1beta1, command: sh, args: [-c, cat $DIR/credential-v1beta1]}"),
-    (true, "exec: {$V1, command: sh, args: [-c, cat $DIR/credential-certificate]}"),
-    (true, "token: $TOKEN, exec: {$V1, command: 'false'}"),
-    (false, "exec: {$V1, command: 'false'}"),
-    (false, "exec: {$V1, command: absent-program}"),
-    (false, "exec: {$V1, command: sh, args: [-c, cat $DIR/credential-v1beta1]}"),
-    (false, "exec: {$V1}"),
-    (false, "exec: {command: $DIR/plugin, interactiveMode: Never}"),
-    (false, "exec: {$API/v1, command: $DIR/plugin}"),
-    (false, "exec: {$API/v1alpha1, command: $DIR/plugin}"),
-    (false, "exec: {$API/v1, command: $DIR/plugin, interactiveMode: Always}"),
-    (false, "exec: {$API/v1, command: $DIR/plugin, interactiveMode: Sometimes}"),
-    (false, "token: $TOKEN, as-groups: [g]"),
-    (false, "token: $TOKEN, as-groups: g"),
-    (false, "token: $TOKEN, username: a, password: b"),
-    (false, "auth-provider: {name: gcp}"),
-];
-
-const CLUSTERS: &[(bool, &str)] = &[
-    (true, r#"server: $SERVER, certificate-authority-data: "$CA-IN-LINES""#),
-    (true, "server: $SERVER, certificate-authority: ca.pem"),
-    (true, "server: $SERVER, certificate-authority: $DIR/bundle.pem"),
-    (false, "server: $SERVER, certificate-authority: absent"),
-    (false, "server: $SERVER, certificate-authority: token"),
-    (false, "server: $SERVER, certificate-authority-data: $CA, certificate-authority: ca.pem"),
-    (true, "server: $SERVER, certificate-authority-data: $CA, certificate-authority: ''"),
-    (false, "server: $SERVER"),
-    (true, "server: $SERVER, insecure-skip-tls-verify: true"),
-    (true, "server: $SERVER, insecure-skip-tls-verify: yes"),
-    (false, "server: $SERVER, insecure-skip-tls-verify: 'true'"),
-    (false, "server: $SERVER, insecure-skip-tls-verify: true, certificate-authority-data: $CA"),
-    (true, "server: '$SERVER/', certificate-authority-data: $CA"),
-    (true, "server: 'HTTPS://$ADDRESS', certificate-authority-data: $CA"),
-    (false, "server: '$ADDRESS', certificate-authority-data: $CA"),
-    (false, "server: 'http://$ADDRESS', certificate-authority-data: $CA"),
-    (false, "server: 'ftp://$ADDRESS', certificate-authority-data: $CA"),
-    (false, "server: '$ADDRESS/path', certificate-authority-data: $CA"),
-    (false, "server: '', certificate-authority-data: $CA"),
-    (
-        true,
-        "server: $SERVER, certificate-authority-data: $CA, tls-server-name: '', proxy-url: '', extensions: null",
-    ),
-    (false, "server: $SERVER, certificate-authority-data: $CA, tls-server-name: other.example"),
-    (true, "server: $SERVER, certificate-authority-data: $CA, proxy-url: 'http://$PROXY'"),
-    (false, "server: $SERVER, certificate-authority-data: $CA, proxy-url: 'http://127.0.0.1:9'"),
-    (false, "server: $SERVER, certificate-authority-data: $CA, proxy-url: 'ftp://127.0.0.1:9'"),
-    (true, "server: 'https://127.0.0.1:9', server: $SERVER, certificate-authority-data: $CA"),
-];
-
-/// Whole files: with `+`, the part before it is another file of the list, which is first.
-const FILES: &[(bool, &str)] = &[
-    (true, "$WHOLE"),
-    (true, "JSON"),
-    (true, "BOM"),
-    (true, "CRLF"),
-    (true, "$WHOLE---\nkind: Config\ncurrent-context: other\n"),
-    (
-        true,
-        "{kind: Config, apiVersion: v1, clusters: null, users: [], contexts: null, current-context: ''}+$WHOLE",
-    ),
-    (true, "users: [{name: other, user: {token: wrong}}]\n+$WHOLE"),
-    (false, "users: [{name: u, user: {token: wrong}}]\n+$WHOLE"),
-    (true, "$WHOLE+users: [{name: u, user: {token: wrong, as: other}}]\n"),
-    (false, "current-context: other\n+$WHOLE"),
-    (false, "$WHOLE+broken: ["),
-    (false, "+"),
-    (false, "$WHOLEclusters: {}\n"),
-    (false, "kind: Pod\n$CONTENTS"),
-    (false, "apiVersion: v2\n$CONTENTS"),
-    (true, "$CONTENTS"),
-    (true, "contexts: [{name: c, context: {cluster: k, user: u, namespace: x}}]\ncurrent-context: c\n$PARTS"),
-    (false, "contexts: [{name: c, context: {cluster: other, user: u}}]\ncurrent-context: c\n$PARTS"),
-    (false, "contexts: [{name: c, context: {cluster: k, user: other}}]\ncurrent-context: c\n$PARTS"),
-    (false, "contexts: [{name: c, context: {cluster: k, user: u}}]\n$PARTS"),
-    (false, "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: other\n$PARTS"),
-    (false, "$CONTEXT$PARTS- {name: u, user: {$TOKEN-FIELD}}\n"),
-    (
-        true,
-        "x: &t {$TOKEN-FIELD}\nclusters: [{name: k, cluster: {$TLS}}]\nusers: [{name: u, user: *t}]\n$CONTEXT",
-    ),
-];
+const FORMS: &str = include_str!("kubeconfigs.txt");
 
 /// The values of a simulated cluster, and the files that the forms name.
 struct Values(Vec<(&'static str, String)>);
@@ -226,7 +110,6 @@ impl Values {
         format!("apiVersion: v1\nkind: Config\n{}", self.contents(cluster, user))
     }
 
-    /// Writes the files of a form, and returns the value of `KUBECONFIG`.
     fn write(&self, dir: &Path, name: &str, text: &str) -> String {
         let paths = text.split('+').enumerate().map(|(number, part)| {
             let whole = self.whole(TLS, TOKEN);
@@ -249,7 +132,6 @@ impl Values {
     }
 }
 
-/// Starts a proxy for CONNECT.
 fn proxy() -> StubServer {
     StubServer::start_at((Ipv4Addr::LOCALHOST, 0).into(), |request, client| {
         let Some(Ok(server)) = request.split(' ').nth(1).map(TcpStream::connect) else { return };
@@ -308,11 +190,16 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     let lab = Lab::new([("a", says(&ready("a")))]);
     let (dir, net) = (lab.cluster.dir.path(), Loopback::new());
     let values = Values::new(&lab, dir);
-    let users = USERS.iter().map(|(is_accepted, user)| (*is_accepted, values.whole(TLS, user), *user));
-    let clusters =
-        CLUSTERS.iter().map(|(is_accepted, cluster)| (*is_accepted, values.whole(cluster, TOKEN), *cluster));
-    let files = FILES.iter().map(|(is_accepted, text)| (*is_accepted, (*text).to_owned(), *text));
-    let forms: Vec<_> = users.chain(clusters).chain(files).enumerate().collect();
+    let form = |line: &'static str| {
+        let [kind, is_accepted, form] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let text = match kind {
+            "user" => values.whole(TLS, form),
+            "cluster" => values.whole(form, TOKEN),
+            _ => form.replace(r"\n", "\n"),
+        };
+        (is_accepted == "yes", text, form)
+    };
+    let forms: Vec<_> = FORMS.lines().filter(|line| !line.starts_with('#')).map(form).enumerate().collect();
     let (next, wrong) = (Mutex::new(forms.iter()), Mutex::new(Vec::new()));
     let work = || {
         let take = || next.lock().unwrap().next();

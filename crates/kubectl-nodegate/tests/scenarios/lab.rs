@@ -1,6 +1,6 @@
 //! A simulated cluster, agents with canned answers, and the program that queries them.
 
-use crate::crowd::{Behaviour, Crowd};
+use crate::crowd::{self, Behaviour, Crowd};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::Scenario;
 use serde_json::{Value, json};
@@ -9,19 +9,15 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 
-/// The namespace of the manifests.
 pub(crate) const NAMESPACE: &str = "nodegate";
 
-/// The lab, removed when dropped.
 pub(crate) struct Lab {
     pub(crate) sim: Sim,
     pub(crate) crowd: Crowd,
     pub(crate) cluster: Scenario,
 }
 
-/// The output of the program, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -35,7 +31,6 @@ impl Said {
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
-    /// Asserts the exit code, and that these texts are in the output.
     #[track_caller]
     pub(crate) fn has(&self, code: i32, texts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -51,7 +46,6 @@ impl Said {
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the first words of the table's rows.
     pub(crate) fn order(&self) -> Vec<&str> {
         let rows = self.out.lines().skip(1).take_while(|line| !line.is_empty());
         rows.filter_map(|line| line.split_whitespace().next()).collect()
@@ -73,7 +67,6 @@ impl Lab {
         Self { sim, crowd, cluster }
     }
 
-    /// Returns the path of a test's own file.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.cluster.dir.path().join(name)
     }
@@ -110,7 +103,6 @@ impl Lab {
         command
     }
 
-    /// Runs the plugin with these arguments.
     pub(crate) fn run(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
     }
@@ -128,7 +120,6 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// Adds a pod of this app of the manifests.
 pub(crate) fn add_pod_of(sim: &Sim, app: &str, node: &str, address: IpAddr) {
     let pod = json!({
         "kind": "Pod", "apiVersion": "v1",
@@ -142,25 +133,18 @@ pub(crate) fn add_pod_of(sim: &Sim, app: &str, node: &str, address: IpAddr) {
     sim.apply(pod).unwrap();
 }
 
-/// Returns the UID of a node in the lab.
 pub(crate) fn uid(node: &str) -> String {
     format!("uid-of-{node}")
 }
 
 /// Returns the answer of an agent on a ready node, with one balancer that has acknowledged.
 pub(crate) fn ready(node: &str) -> Value {
-    json!({
-        "node": node, "uid": uid(node), "start_id": "0123456789abcdef", "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
-        "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"}, "facts_format": 2,
-        "checks": [{"name": "node_ready", "default": true, "active": true, "passed": true, "verdict": "ready", "age_ms": 3000, "duration_ms": 0}],
-        "probers": [prober("10.0.0.5", "ready", 3, Some(true))],
-        "drain": {"acknowledged": false, "released": false, "acknowledged_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000,
-            "overflows": 0, "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}},
-        "flips": [],
-    })
+    let mut status: Value = serde_json::from_str(include_str!("ready.json")).unwrap();
+    (status["node"], status["uid"]) = (json!(node), json!(uid(node)));
+    status["probers"] = json!([prober("10.0.0.5", "ready", 3, Some(true))]);
+    status
 }
 
-/// Returns a balancer that probes every 500 ms.
 pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: Option<bool>) -> Value {
     json!({
         "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
@@ -206,8 +190,7 @@ pub(crate) fn counted(mut status: Value) -> Value {
     status
 }
 
-/// Returns an agent with this answer.
 pub(crate) fn says(status: &Value) -> Behaviour {
     let json = counted(status.clone()).to_string();
-    Behaviour::Says(Arc::new(move || json.clone()))
+    crowd::says(move || json.clone())
 }

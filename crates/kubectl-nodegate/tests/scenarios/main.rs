@@ -1,16 +1,7 @@
 //! `kubectl nodegate` as an operator runs it: the real program and the real kubectl, a simulated API server,
 //! and many agents.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a test may end where a scenario breaks off"
-)]
+#![cfg(test)]
 
 mod check;
 mod crowd;

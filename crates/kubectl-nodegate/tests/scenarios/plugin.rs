@@ -4,7 +4,6 @@ use crate::lab::{Lab, Said, ready, says};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs the kubectl at this path.
 fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     Said::of(&lab.equip(Command::new(kubectl)).args(args).output().unwrap())
 }

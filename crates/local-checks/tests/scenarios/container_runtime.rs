@@ -4,7 +4,7 @@
 use crate::support::{checks, fail, first_outcome};
 use bytes::Bytes;
 use h2::server::{SendResponse, handshake};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::Outcome;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
@@ -14,38 +14,20 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net as blocking;
 use std::path::Path;
 use tempfile::TempDir;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 
 /// `RuntimeReady` and `NetworkReady` as containerd writes them, in a frame.
 const READY: &[u8] =
     b"\0\0\0\0\x26\x0a\x24\x0a\x10\x0a\x0cRuntimeReady\x10\x01\x0a\x10\x0a\x0cNetworkReady\x10\x01";
 
-/// A server's reaction to a call.
 type Act = fn(SendResponse<Bytes>);
 
-/// Sends `body`, then the gRPC code.
-fn grpc(mut call: SendResponse<Bytes>, body: &[u8], code: &str) {
+fn ready(mut call: SendResponse<Bytes>) {
     let mut stream = call.send_response(Response::new(()), false).unwrap();
-    stream.send_data(Bytes::copy_from_slice(body), false).unwrap();
+    stream.send_data(Bytes::from_static(READY), false).unwrap();
     let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", code.parse().unwrap());
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
     stream.send_trailers(trailers).unwrap();
-}
-
-/// Sends the gRPC code without a body.
-fn refused(mut call: SendResponse<Bytes>, code: &str, message: &str) {
-    let head = Response::builder().header("grpc-status", code).header("grpc-message", message);
-    call.send_response(head.body(()).unwrap(), true).unwrap();
-}
-
-async fn answer(stream: UnixStream, act: Act) {
-    let mut connection = handshake(stream).await.unwrap();
-    while let Some(Ok((request, call))) = connection.accept().await {
-        assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/Status");
-        assert_eq!(request.headers()["content-type"], "application/grpc");
-        assert_eq!(request.headers()["te"], "trailers");
-        act(call);
-    }
 }
 
 fn speaks(path: &Path, act: Act) {
@@ -53,18 +35,24 @@ fn speaks(path: &Path, act: Act) {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream, act));
+            tokio::spawn(async move {
+                let mut connection = handshake(stream).await.unwrap();
+                while let Some(Ok((request, call))) = connection.accept().await {
+                    assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/Status");
+                    assert_eq!(request.headers()["content-type"], "application/grpc");
+                    assert_eq!(request.headers()["te"], "trailers");
+                    act(call);
+                }
+            });
         }
     });
 }
 
-/// Returns the outcome of the check on a host with these files and settings.
 async fn on(host: &TempDir, settings: &str) -> Outcome {
     let setting = format!("container_runtime:{settings}");
     first_outcome("container_runtime", &checks(&setting, &[], &HostRoot::new(host.path()).unwrap())).await
 }
 
-/// Returns the outcome of the check with a server that handles each call with `act`.
 async fn of(act: Act) -> Outcome {
     let host = tempfile::tempdir().unwrap();
     speaks(&host.path().join("cri.sock"), act);
@@ -130,12 +118,12 @@ async fn sockets_are_found_where_the_runtimes_have_them() {
         "var/snap/microk8s/common/run/containerd.sock",
     ] {
         let host = tempfile::tempdir().unwrap();
-        speaks(&host.path().join(place), |call| grpc(call, READY, "0"));
+        speaks(&host.path().join(place), ready);
         assert_eq!(on(&host, "timeout=30s").await, Outcome::Pass, "{place}");
     }
     let host = tempfile::tempdir().unwrap();
     assert_eq!(on(&host, "timeout=30s").await, fail("NoSocket: at none of the usual paths"));
-    speaks(&host.path().join("run/crio/crio.sock"), |call| grpc(call, READY, "0"));
+    speaks(&host.path().join("run/crio/crio.sock"), ready);
     fs::create_dir(host.path().join("var")).unwrap();
     symlink("/run", host.path().join("var/run")).unwrap();
     assert_eq!(on(&host, "socket=unix:///var/run/crio/crio.sock,timeout=30s").await, Outcome::Pass);
@@ -146,17 +134,20 @@ async fn sockets_are_found_where_the_runtimes_have_them() {
 #[tokio::test]
 async fn a_containerd_that_serves_docker_alone_is_passed_over() {
     let host = tempfile::tempdir().unwrap();
-    let not_cri: Act = |call| refused(call, "12", "");
+    let not_cri: Act = |mut call| {
+        let unimplemented = Response::builder().header("grpc-status", "12").body(()).unwrap();
+        call.send_response(unimplemented, true).unwrap();
+    };
     speaks(&host.path().join("run/crio/crio.sock"), not_cri);
     assert_eq!(on(&host, "timeout=30s").await, fail("NotCRIv1: /run/crio/crio.sock"));
-    speaks(&host.path().join("run/containerd/containerd.sock"), |call| grpc(call, READY, "0"));
+    speaks(&host.path().join("run/containerd/containerd.sock"), ready);
     assert_eq!(on(&host, "timeout=30s").await, Outcome::Pass);
 }
 
 #[tokio::test]
 async fn a_socket_without_a_listener_is_not_passed_over() {
     let host = tempfile::tempdir().unwrap();
-    speaks(&host.path().join("run/containerd/containerd.sock"), |call| grpc(call, READY, "0"));
+    speaks(&host.path().join("run/containerd/containerd.sock"), ready);
     fs::create_dir(host.path().join("run/crio")).unwrap();
     drop(blocking::UnixListener::bind(host.path().join("run/crio/crio.sock")).unwrap());
     assert_eq!(on(&host, "timeout=30s").await, fail("ConnectionRefused: /run/crio/crio.sock"));

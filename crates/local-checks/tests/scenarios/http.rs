@@ -12,7 +12,6 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// The maximum length of a body that the checks read.
 const MAX_BODY: usize = 64 * 1024;
 const LATE: &str = "timeout=30s";
 

@@ -31,7 +31,6 @@ impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
     }
 }
 
-/// A runner with its board.
 pub(crate) struct World {
     pub(crate) board: Arc<Board>,
     pub(crate) runner: Arc<Runner>,
@@ -96,7 +95,6 @@ pub(crate) async fn outcome(name: &str, target: &str, settings: &str) -> Outcome
     first_outcome(name, &checks(&format!("{name}:{url}{settings}"), &own, &HostRoot::default())).await
 }
 
-/// Returns the first outcome of one of these checks.
 pub(crate) async fn first_outcome(name: &str, checks: &LocalChecks) -> Outcome {
     let world = World::start(checks, &Handle::current(), &[]);
     world.activate(name).await;
@@ -111,7 +109,6 @@ pub(crate) fn log_of() -> (NamedTempFile, DefaultGuard) {
     (log, format.with_writer(move || file.try_clone().unwrap()).set_default())
 }
 
-/// Returns the collected log.
 pub(crate) fn text(log: &NamedTempFile) -> String {
     std::fs::read_to_string(log.path()).unwrap()
 }

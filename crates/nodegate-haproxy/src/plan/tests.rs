@@ -18,7 +18,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Generates names and values, both honest and hostile ones.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9]{1,8}",
@@ -140,6 +139,9 @@ fn the_oldest_service_has_a_port_until_it_is_being_deleted() {
         assert!(desired.frontends.values().map(|frontend| &*frontend.about).eq([owner]));
         assert!(desired.problems.iter().any(|problem| problem.text.contains(why)), "{:?}", desired.problems);
     }
+    let desired = make_plan(&Facts::of([], [service_of("a", 443)]), &policy(CheckKind::Tcp));
+    let why = "wants port 443, which forward https has";
+    assert!(desired.problems.iter().any(|problem| problem.text.contains(why)), "{:?}", desired.problems);
 }
 
 /// Plans one Service. Returns the number of its frontends, and its problems.

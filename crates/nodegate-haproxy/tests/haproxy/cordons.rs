@@ -2,14 +2,9 @@
 //! no node is Ready, drained nodes serve, and any node if no drained one passes its check.
 
 use crate::lab::Lab;
-use crate::servers::{Counts, Statuses, Traffic, get, node_address, node_name, serve, serve_requests};
-use nodegate_readiness::EXCLUDE_LABEL;
+use crate::servers::{Counts, Statuses, Traffic, get, node_address, node_name, serve};
 use nodegate_testbed::network::ports;
 use serde_json::json;
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SICK: &str = "503 Service Unavailable";
@@ -125,58 +120,6 @@ fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none(
     agents.lock().unwrap().remove(&node_address(2));
     lab.until_reached(port, &[2]);
     agents.lock().unwrap().clear();
-    assert!(lab.sim.uncordon(&node_name(1)));
-    lab.until_reached(port, &[1]);
-}
-
-#[test]
-fn nodes_that_are_out_by_their_label_serve_before_drained_ones() {
-    let mut lab = Lab::new(3);
-    let cordoned = Arc::<Mutex<BTreeSet<IpAddr>>>::default();
-    let asked = Arc::new(AtomicBool::new(false));
-    let (out, seen) = (cordoned.clone(), asked.clone());
-    // As agents answer of nodes with the label.
-    lab.check_port = serve_requests(move |at, request| {
-        let is_excepted = request.contains("drain=404&excluded=200") && !out.lock().unwrap().contains(&at);
-        seen.fetch_or(is_excepted, Ordering::Relaxed);
-        if is_excepted || request.contains("drain=200") { "200 OK" } else { "404 Not Found" }
-    });
-    for index in 0..3 {
-        lab.sim.label(&node_name(index), EXCLUDE_LABEL, Some(""));
-    }
-    let port = lab.publish();
-    lab.until_reached(port, &[0, 1, 2]);
-    let traffic = Traffic::start(port);
-    let cordon = |index| {
-        cordoned.lock().unwrap().insert(node_address(index));
-        assert!(lab.sim.cordon(&node_name(index)));
-    };
-    cordon(0);
-    lab.until_reached(port, &[1, 2]);
-    assert!(asked.load(Ordering::Relaxed), "the agents know who has acknowledged it");
-    cordon(1);
-    lab.until_reached(port, &[2]);
-    cordon(2);
-    lab.until_reached(port, &[0, 1, 2]);
-    traffic.none_lost(&lab);
-}
-
-#[test]
-fn drained_nodes_with_an_endpoint_serve_a_local_service() {
-    let mut lab = Lab::new(3);
-    // The last node has no endpoint.
-    let kube_proxies = Statuses::default();
-    kube_proxies.lock().unwrap().insert(node_address(2), SICK);
-    let health_port = serve(&Counts::default(), &kube_proxies);
-    let more = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": health_port}});
-    let port = lab.add("local", &more);
-    lab.start(&[port]);
-    let backend = format!("nodegate_default_local_{port}");
-    lab.until_reached(port, &[0, 1]);
-    for index in 0..3 {
-        lab.drain(&backend, index);
-    }
-    lab.until_reached(port, &[0, 1]);
     assert!(lab.sim.uncordon(&node_name(1)));
     lab.until_reached(port, &[1]);
 }

@@ -8,7 +8,6 @@ use nodegate_testbed::haproxy::check;
 use nodegate_testbed::process::signal;
 use std::time::Duration;
 
-/// The number of objects that are kept.
 const HELD: &str = "nodegate_haproxy_problems{kind=\"held\"}";
 
 /// Kills either program at a random moment of a change, which is a reload or a few weights.

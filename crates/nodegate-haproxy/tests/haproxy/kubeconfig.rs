@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the script. Returns its output and its errors, if it succeeds as expected.
 pub(crate) fn run(script: &Path, lab: &Lab, arguments: &[&str], succeeds: bool) -> (String, String) {
     let kubeconfig = lab.cluster.kubeconfig();
     let output = Command::new(script).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
@@ -16,7 +15,6 @@ pub(crate) fn run(script: &Path, lab: &Lab, arguments: &[&str], succeeds: bool) 
     (out, error)
 }
 
-/// Returns who may read what: for each binding its namespace, and the resources of its role.
 fn rights(kubectl: &Kubectl) -> String {
     let list = |what: &str| -> Vec<Value> {
         let text = kubectl.must(&["get", what, "--all-namespaces", "--output=json"]);

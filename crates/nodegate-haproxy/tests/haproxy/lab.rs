@@ -29,7 +29,6 @@ pub(crate) struct Lab {
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
     other_port: u16,
-    /// The address of the metrics.
     pub(crate) listen: SocketAddr,
     pub(crate) reload_interval: &'static str,
     /// Requests to the application, by the node that they reached.
@@ -77,7 +76,6 @@ impl Lab {
         self.sim.apply(node).unwrap();
     }
 
-    /// Returns a Service with more fields.
     pub(crate) fn service(name: &str, port: u16, node_port: u16, more: &Value) -> Value {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
@@ -107,9 +105,7 @@ impl Lab {
     pub(crate) fn start(&mut self, ports: &[u16]) {
         self.start_program();
         self.until("the file is written", || self.config.exists());
-        if self.haproxy.is_none() {
-            self.start_haproxy();
-        }
+        self.start_haproxy();
         for port in ports {
             self.until(&format!("port {port} answers"), || get(*port).is_ok());
         }
@@ -138,15 +134,13 @@ impl Lab {
         self.program = Some(self.spawn(command, "program.log"));
     }
 
-    /// Starts a program whose output this log gets, with a process group of its own, so that one signal reaches HAProxy
-    /// and its workers.
+    /// Starts a program with a process group of its own: one signal reaches HAProxy and its workers.
     fn spawn(&self, mut command: Command, log: &str) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(self.file(log)).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
         command.spawn().expect("the program runs (hack/install)")
     }
 
-    /// Returns the command of the program, for this lab's cluster and HAProxy.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program_command[0]);
         command.args(&self.program_command[1..]).arg("--config").arg(&self.config);
@@ -194,12 +188,10 @@ impl Lab {
         names
     }
 
-    /// Returns the generated file.
     pub(crate) fn written(&self) -> String {
         self.read("haproxy.cfg")
     }
 
-    /// Returns the nodes that many requests to a port reach.
     pub(crate) fn reached(&self, port: u16) -> Vec<usize> {
         let before = self.served.lock().unwrap().clone();
         for _ in 0..30 {
@@ -209,27 +201,22 @@ impl Lab {
         (0..250).filter(|index| now.get(&node_address(*index)) != before.get(&node_address(*index))).collect()
     }
 
-    /// Waits until requests to a port reach these nodes and no other.
     pub(crate) fn until_reached(&self, port: u16, nodes: &[usize]) {
         self.until(&format!("requests to {port} reach {nodes:?}"), || self.reached(port) == nodes);
     }
 
-    /// Returns the tables of `--explain`.
     pub(crate) fn explain(&self) -> String {
         must_run(self.command().arg("--explain"))
     }
 
-    /// Returns the path of a file of the lab.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.cluster.dir.path().join(name)
     }
 
-    /// Returns the text of a file of the lab, if there is one.
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
-    /// Returns the end of the logs of both programs.
     pub(crate) fn log(&self) -> String {
         let tail = |name: &str, most: usize| {
             let text = self.read(name);
@@ -256,7 +243,6 @@ impl Lab {
         self.got("an answer of the master", || self.processes()).0
     }
 
-    /// Returns the newest worker's answer, or nothing.
     pub(crate) fn ask(&self, command: &str) -> String {
         self.ask_master(&format!("@1 {command}")).unwrap_or_default()
     }
@@ -269,7 +255,6 @@ impl Lab {
         line.split(',').nth(17).unwrap_or_default().to_owned()
     }
 
-    /// Returns the weight of a server.
     fn weight(&self, backend: &str, server: &str) -> Option<u32> {
         let text = self.ask(&format!("show servers state {backend}"));
         let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
@@ -293,7 +278,6 @@ impl Lab {
         self.until(&format!("node {index} has the weight {weight}"), has);
     }
 
-    /// Waits until HAProxy has reloaded since then, and everything is applied.
     pub(crate) fn until_reloaded(&self, before: u64) {
         self.until("HAProxy reloads", || self.processes().is_some_and(|(reloads, _)| reloads > before));
         self.until_metric("nodegate_haproxy_pending", 0.0);
@@ -303,7 +287,6 @@ impl Lab {
         http::get(self.listen, "/readyz").is_ok_and(|reply| reply.status == 200)
     }
 
-    /// Returns the body of `/readyz` or `/metrics`.
     pub(crate) fn page(&self, path: &str) -> String {
         http::get(self.listen, path).map(|reply| reply.body).unwrap_or_default()
     }
@@ -329,12 +312,10 @@ impl Lab {
         self.until(&what, || self.metric(series) == Some(value));
     }
 
-    /// Waits until `look` returns a value. Returns the value.
     pub(crate) fn got<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
         until_or(look, || format!("{what}: not in time\n{}", self.log()))
     }
 
-    /// Waits until requests reach only other nodes.
     pub(crate) fn until_spared(&self, index: usize) {
         let all = || self.served.lock().unwrap().values().sum::<u64>();
         self.until(&format!("node {index} is spared"), || {
@@ -344,14 +325,12 @@ impl Lab {
         });
     }
 
-    /// Waits until a request reaches a node.
     pub(crate) fn until_asked(&self, index: usize) {
         let before = count(&self.served, index);
         self.until(&format!("node {index} is asked"), || count(&self.served, index) > before);
     }
 }
 
-/// Kills a program with all processes of its group.
 fn kill(program: Option<Child>) {
     if let Some(mut program) = program {
         let group = Pid::from_raw(program.id().cast_signed()).unwrap();

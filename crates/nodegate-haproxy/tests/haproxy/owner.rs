@@ -6,9 +6,10 @@ use crate::servers::{Traffic, get, node_name, serve_requests};
 use crate::statuses::{a_while, ingress, publishing, writes};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::{needs_root, system};
+use nodegate_testbed::programs::{needs_root, nodegate_haproxy, system, try_run};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -117,8 +118,7 @@ fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
     assert_eq!(ingress(&lab, "local"), Value::Null);
 }
 
-/// Waits until the program says that HAProxy runs something else, and checks that a Service which appears then
-/// gets no status.
+/// Waits until the program says that HAProxy runs another file, and checks that a new Service gets no status.
 fn says_so(lab: &Lab, service: &str) {
     let began = Instant::now();
     lab.until("/readyz says so", || lab.page("/readyz").contains("another configuration"));
@@ -180,4 +180,15 @@ fn a_file_that_is_mounted_by_itself_is_named() {
     lab.start_program();
     lab.until_logged("it is mounted by itself; mount its directory instead");
     assert!(!lab.is_ready());
+}
+
+#[test]
+fn a_second_program_on_one_file_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = std::fs::File::create(dir.path().join(".haproxy.cfg.lock")).unwrap();
+    lock.lock().unwrap();
+    let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
+    let error =
+        try_run(Command::new(nodegate_haproxy()).args([&config, "--listen=127.0.0.1:0"])).unwrap_err();
+    assert!(error.contains("another nodegate-haproxy writes"), "{error}");
 }

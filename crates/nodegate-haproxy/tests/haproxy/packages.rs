@@ -24,8 +24,9 @@ const SETTINGS: &str = "/etc/default/nodegate-haproxy";
 const THREE_STEPS: &str = "## Three steps to the first Service";
 /// The configuration of the HAProxy that is in use.
 const OWN: &str = "/etc/haproxy/haproxy.cfg";
+/// Debian's default configuration with an application of another team.
+const IN_USE: &str = include_str!("in_use.cfg");
 
-/// Packages of the program under test.
 pub(crate) struct Packages(TempDir);
 
 impl Packages {
@@ -51,7 +52,6 @@ impl Packages {
         packages
     }
 
-    /// Copies a package into root's home, and returns its name.
     pub(crate) fn copy(&self, debian: &Debian, version: &str, format: &str) -> String {
         let name = match format {
             "deb" => format!("nodegate-haproxy_{version}-1_{}.deb", architecture()),
@@ -62,25 +62,13 @@ impl Packages {
     }
 }
 
-/// Returns the machine's name in Debian and in images.
 fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
-/// Writes a file and its directories.
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
-}
-
-/// Returns Debian's default configuration with an application of another team.
-fn hand_written(port: u16, application: u16) -> String {
-    format!(
-        "global\n\tlog /dev/log\tlocal0\n\tchroot /var/lib/haproxy\n\tuser haproxy\n\tgroup haproxy\n\tdaemon\n\n\
-         defaults\n\tlog\tglobal\n\tmode\thttp\n\ttimeout connect 5000\n\ttimeout client 50000\n\ttimeout server 50000\n\n\
-         frontend intranet\n\tbind \"{ADDRESS}:{port}\"   # of another team\n\tdefault_backend applications\n\n\
-         backend applications\n\tserver one 127.0.0.1:{application} check\n"
-    )
 }
 
 /// Returns the kubeconfig of the documentation. Its token has the rights that the script gives, as kubeconfig.rs checks.
@@ -99,7 +87,6 @@ pub(crate) struct Site {
     pub(crate) debian: Debian,
     pub(crate) web: SocketAddr,
     own: Traffic,
-    /// The other team's files and HAProxy's processes when the traffic began.
     theirs: String,
 }
 
@@ -112,7 +99,9 @@ impl Site {
         lab.add_at(web.port(), "web", &json!({}));
         let debian = Debian::boot(&programs::debian(), None);
         debian.wait_running();
-        std::fs::write(debian.path(OWN), hand_written(own.port(), application)).unwrap();
+        let in_use = IN_USE.replace("$ADDRESS", &own.to_string());
+        let in_use = in_use.replace("$APPLICATION", &format!("127.0.0.1:{application}"));
+        std::fs::write(debian.path(OWN), in_use).unwrap();
         std::fs::write(debian.path("/etc/apt/apt.conf.d/yes"), "APT::Get::Assume-Yes \"true\";\n").unwrap();
         debian.run("systemctl restart haproxy");
         std::fs::write(debian.path("/root/haproxy.kubeconfig"), account(&lab)).unwrap();
@@ -151,7 +140,6 @@ impl Site {
         )
     }
 
-    /// Takes the three documented steps, with the settings before the last one.
     fn three_steps(&self) {
         let steps = self.documented(THREE_STEPS, 0);
         let (before, start) = steps.split_at(steps.find("systemctl enable").unwrap());
@@ -160,7 +148,6 @@ impl Site {
         self.starts(start);
     }
 
-    /// Writes the settings, starts the program and waits until HAProxy serves.
     fn starts(&self, script: &str) {
         std::fs::write(self.debian.path(SETTINGS), self.settings()).unwrap();
         self.debian.run(script);
@@ -182,12 +169,10 @@ impl Site {
         words.concat().replace("not-found", "").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the process ID of a unit.
     pub(crate) fn pid(&self, unit: &str) -> String {
         self.debian.run(&format!("systemctl show --property MainPID --value {unit}"))
     }
 
-    /// Returns the files with nodegate in their name that the system has.
     pub(crate) fn left(&self) -> Vec<String> {
         let find = "find / -xdev -name '*nodegate*' -not -path '/root/*' -not -path '/proc/*' | sort";
         self.debian.run(find).lines().map(str::to_owned).collect()
@@ -241,7 +226,8 @@ fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     assert_eq!(debian.read(SETTINGS), site.settings());
     lab.sim.cordon(&node_name(0));
     lab.until_spared(0);
-    assert_eq!((traffic.end(), site.pid(HAPROXY)), (Vec::new(), haproxy), "{}", debian.said());
+    traffic.none_lost(lab);
+    assert_eq!(site.pid(HAPROXY), haproxy, "{}", debian.said());
 
     // HAProxy's restart and its end are nothing to the program.
     let before = site.pid(PROGRAM);

@@ -12,7 +12,6 @@ const HELD: u64 = 40;
 /// The most old workers: `mworker-max-reloads`, and the one that is being ended.
 const MOST_OLD: usize = 51;
 
-/// Cordons and uncordons one node after the other under many requests, while 50 connections are open.
 #[test]
 fn a_cordon_takes_no_reload() {
     let (cordons, requests) = rounds((10, 1_000), (200, 100_000));
@@ -65,24 +64,15 @@ fn no_request_is_lost_over_reloads() {
     assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
 }
 
-#[test]
-fn bursts_of_services_are_a_few_reloads_of_its_own_haproxy_and_of_an_operator_s() {
-    bursts(false);
-    bursts(true);
-}
-
 /// Deletes, changes and creates Services faster than HAProxy may reload.
-fn bursts(has_run_before: bool) {
+#[test]
+fn bursts_of_services_are_a_few_reloads() {
     let [own, ports @ ..]: [u16; 5] = std::array::from_fn(|_| ports::free());
     let mut lab = Lab::new(2);
     lab.reload_interval = "2s";
     let answer = "timeout client 5s\n  http-request return status 200";
     let template = format!("{TEMPLATE}listen own\n  mode http\n  bind 127.0.0.1:{own}\n  {answer}\n");
     std::fs::write(&lab.template, template).unwrap();
-    if has_run_before {
-        std::fs::copy(&lab.template, &lab.config).unwrap();
-        lab.start_haproxy();
-    }
     let web = lab.publish();
     let mut node_ports = Vec::new();
     for _ in ports {

@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Requests by the node that they reached.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
 
 pub(crate) fn node_name(index: usize) -> String {
@@ -53,7 +52,6 @@ pub(crate) fn serve_requests(status: impl Fn(IpAddr, &str) -> &'static str + Sen
     StubServer::start_at(SocketAddr::from(([0; 4], 0)), answer).address().port()
 }
 
-/// Sends one request on a connection of its own.
 pub(crate) fn get(port: u16) -> Result<(), String> {
     get_from(local(port))
 }
@@ -70,7 +68,6 @@ pub(crate) fn local(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Returns true if a request on a connection is answered.
 pub(crate) fn answers(mut stream: TcpStream) -> bool {
     let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     sent.is_ok() && read_answer(&mut stream).is_ok_and(|reply| reply.is_some_and(|reply| reply.status == 200))
@@ -93,7 +90,6 @@ impl Traffic {
         Self(Prober::start(address, ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
-    /// Returns the errors of the requests that were not answered.
     pub(crate) fn lost(&self) -> Vec<String> {
         self.0.failed().iter().map(Probe::result).collect()
     }
@@ -110,14 +106,9 @@ impl Traffic {
         self.0.probes().len() - self.0.failed().len()
     }
 
-    /// Stops the clients. Returns the errors of the requests that were not answered.
-    pub(crate) fn end(mut self) -> Vec<String> {
-        self.0.stop();
-        self.lost()
-    }
-
     /// Stops the clients, and checks that each request was answered.
-    pub(crate) fn none_lost(self, lab: &Lab) {
-        assert_eq!(self.end(), Vec::<String>::new(), "{}", lab.log());
+    pub(crate) fn none_lost(mut self, lab: &Lab) {
+        self.0.stop();
+        assert_eq!(self.lost(), Vec::<String>::new(), "{}", lab.log());
     }
 }

@@ -5,25 +5,8 @@ use crate::servers::{get, local, node_name};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 
-/// Twelve `defaults` that broke a generated section in the operator's own configuration.
-const HOSTILE: [(&str, &str); 12] = [
-    ("PROXY to every server", "default-server send-proxy-v2 check-send-proxy"),
-    ("TLS to every server", "default-server ssl verify none check-ssl"),
-    ("disabled servers", "default-server disabled"),
-    ("checks by default", "default-server check port 1 inter 1h fall 1 rise 100\n  option redispatch 1"),
-    ("agent checks", "default-server check agent-check agent-port 1 agent-inter 500ms"),
-    ("HTTP/2 to every server", "default-server proto h2"),
-    ("HTTP logs", "mode http\n  option httplog\n  log-format \"%HM %HU %ST\""),
-    ("another check", "option httpchk POST /nothing\n  http-check expect status 418"),
-    ("a TCP check", "option tcp-check\n  tcp-check connect port 1\n  tcp-check expect string NO"),
-    ("a source address", "source 192.0.2.1"),
-    ("limits", "maxconn 1\n  fullconn 1\n  default-server maxconn 1 minconn 1 slowstart 10m weight 0"),
-    (
-        "timeouts and states",
-        "mode http\n  timeout client 1\n  timeout server 1\n  timeout queue 1\n  retries 0\n  option abortonclose\n  \
-         load-server-state-from-file global\n  option http-server-close",
-    ),
-];
+/// `defaults` that broke a generated section in the operator's own configuration.
+const HOSTILE: &str = include_str!("hostile_defaults.txt");
 
 #[test]
 fn hostile_defaults_reach_no_generated_section() {
@@ -32,9 +15,10 @@ fn hostile_defaults_reach_no_generated_section() {
     let backend = format!("nodegate_default_web_{port}");
     // HAProxy lets no section inherit from one with rules by chance.
     let rules = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
-    for (name, words) in HOSTILE {
+    for block in HOSTILE.trim_end().split("\n\n").skip(1) {
+        let (name, lines) = block.split_once('\n').unwrap();
         let before = lab.reloads();
-        let template = format!("{rules}defaults hostile\n  {words}\n  timeout connect 1s\n");
+        let template = format!("{rules}defaults hostile\n{lines}\n  timeout connect 1s\n");
         std::fs::write(&lab.template, &template).unwrap();
         lab.until_reloaded(before);
         assert!(lab.written().starts_with(&template), "{name}");

@@ -27,7 +27,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Returns the number of locks that are held.
     pub(crate) fn locks(&mut self) -> usize {
         self.locks
             .retain_mut(|lock| lock.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
@@ -121,13 +120,6 @@ impl Logind {
         let (host, runtime) = (Arc::new(Mutex::new(host)), Runtime::new().unwrap());
         let directory = tempfile::tempdir().unwrap();
         let mut logind = Self { host, runtime, service: None, bus: None, directory };
-        let config = format!(
-            "<busconfig><type>system</type><listen>{}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
-             <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow receive_sender=\"*\"/>\
-             </policy></busconfig>",
-            logind.address()
-        );
-        fs::write(logind.file("bus.conf"), config).unwrap();
         logind.start_bus();
         logind.restart();
         logind
@@ -141,7 +133,6 @@ impl Logind {
         self.directory.path().join(name)
     }
 
-    /// Returns the address of the bus.
     pub(crate) fn address(&self) -> String {
         format!("unix:path={}", self.file("socket").display())
     }
@@ -152,9 +143,10 @@ impl Logind {
             signal(bus.pid(), "KILL");
         }
         let _ = fs::remove_file(self.file("socket"));
-        let config = format!("--config-file={}", self.file("bus.conf").display());
+        let config = concat!("--config-file=", env!("CARGO_MANIFEST_DIR"), "/tests/shutdown/bus.conf");
+        let address = format!("--address={}", self.address());
         let mut command = Command::new("dbus-daemon");
-        self.bus = Some(Program::start(command.args([&config, "--nofork", "--nopidfile"])));
+        self.bus = Some(Program::start(command.args([config, &address, "--nofork", "--nopidfile"])));
         until("the bus", || UnixStream::connect(self.file("socket")).ok());
     }
 

@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A host whose agent the test plays, and on which the program runs.
 struct Scene {
     logind: Logind,
     agent: Stub,
@@ -48,7 +47,6 @@ fn acknowledged() -> Act {
 }
 
 impl Scene {
-    /// Returns a host on which the program does not run yet.
     fn set() -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
         let agent = Stub::start_at(address, waiting());
@@ -56,7 +54,6 @@ impl Scene {
         Self { logind: Logind::start(), agent, address, directory, program: None }
     }
 
-    /// Returns a host on which the program holds the lock.
     fn begin() -> Self {
         let mut scene = Self::set();
         scene.start();

@@ -7,7 +7,7 @@ use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw, exchange};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::{NODE, Scenario, programs};
+use nodegate_testbed::{Scenario, programs};
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,6 +18,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// The directory of the node's files.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shutdown");
 const AGENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 25_001);
 /// Longer than anything here takes: an agent needs 90 s to know its probers.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -45,42 +47,16 @@ enum Then {
 /// A case: its name, true if it may lose requests, and what is done.
 type Case = (&'static str, bool, fn(&mut Scene) -> Then);
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 11] = [
     ("without", true, |scene| scene.runs("systemctl reboot")),
     ("systemctl", false, |scene| scene.runs("systemctl reboot")),
     ("shutdown", false, |scene| scene.runs("shutdown -r now")),
     ("reboot", false, |scene| scene.runs("reboot")),
-    ("api-away", false, Scene::api_away),
-    ("scheduled", false, |scene| {
-        scene.runs("shutdown -r +1");
-        scene.status_says("; reboot at");
-        Then::Ends
-    }),
-    ("young", false, |scene| scene.runs("systemctl reboot")),
-    ("slow", true, |scene| {
-        scene.status_says("needs 8");
-        scene.runs("systemctl reboot")
-    }),
-    ("logind-restart", false, |scene| {
-        scene.debian.run("systemctl restart systemd-logind");
-        sleep(BACK_WITHIN);
-        scene.wait("the lock", Scene::is_held);
-        scene.runs("systemctl reboot")
-    }),
     // The logind of systemd 257 may not come back to a new bus (systemd#36035). Then only the service's end delays a shutdown.
     ("bus-restart", false, |scene| {
         scene.debian.run("systemctl restart dbus.service");
         sleep(Duration::from_secs(5));
         let _ = (0..10).any(|_| scene.is_held());
-        scene.runs("systemctl reboot")
-    }),
-    ("agent-dead", true, |scene| scene.runs("systemctl stop pod-agent; systemctl reboot")),
-    ("agent-frozen", true, |scene| scene.runs("systemctl kill --signal=STOP pod-agent; systemctl reboot")),
-    ("delay-changed", false, |scene| {
-        let file = "/etc/systemd/logind.conf.d/99-other.conf";
-        scene.debian.run(&format!("printf '[Login]\\nInhibitDelayMaxSec=33\\n' >{file}"));
-        scene.debian.run("systemctl kill --signal=HUP systemd-logind");
-        scene.status_says("at most 33 s");
         scene.runs("systemctl reboot")
     }),
     ("target", false, |scene| scene.runs("systemctl start --no-block reboot.target")),
@@ -104,35 +80,35 @@ const CASES: [Case; 19] = [
     ("package", false, Scene::package),
 ];
 
-/// The system of a node, the cluster, and two balancers outside with their clients.
 struct Scene {
     debian: Debian,
-    cluster: Scenario,
     clients: Vec<Prober>,
     /// The time of the last command.
     began: Instant,
     _balancers: Vec<Haproxy>,
+    _cluster: Scenario,
 }
 
 impl Scene {
-    /// Starts all, and waits until the agent knows both balancers, unless the case is about one that does not.
+    /// Starts all, and waits until the agent knows both balancers, or could.
     fn start(case: &str) -> Self {
         let cluster = Scenario::start();
         let over = files(case, &cluster);
         let debian = Debian::boot(&root(), Some(&over));
-        let interval = if case.ends_with("slow") { "20s" } else { "1s" };
+        let is_slow = case == "target-slow";
+        let interval = if is_slow { "20s" } else { "1s" };
         let balancers = [1, 2].map(|number| balance(&cluster, number, interval)).into();
         let (clients, began) = (Vec::new(), Instant::now());
-        let mut scene = Self { debian, cluster, clients, began, _balancers: balancers };
+        let mut scene = Self { debian, clients, began, _balancers: balancers, _cluster: cluster };
         scene.wait("the agent", |_| http::get(AGENT, "/drain.json").is_ok());
-        match case {
-            "young" => sleep(Duration::from_secs(5)),
+        if is_slow {
             // Three of its probes, and the agent's 90 s.
-            "slow" | "target-slow" => sleep(Duration::from_secs(130)),
-            _ => scene.wait("the agent to know both balancers", |_| {
+            sleep(Duration::from_secs(130));
+        } else {
+            scene.wait("the agent to know both balancers", |_| {
                 let drain = http::get(AGENT, "/drain.json").map(|reply| reply.json()).unwrap_or_default();
                 drain["acknowledged_ready"] == true && drain["probers"] == 2
-            }),
+            });
         }
         if !["without", "package"].contains(&case) {
             scene.wait("the lock", Self::is_held);
@@ -160,12 +136,6 @@ impl Scene {
         list.contains("nodegate-shutdown")
     }
 
-    fn status_says(&self, words: &str) {
-        // It exits with 1 if the delay is too short.
-        let status = |scene: &Self| scene.debian.output("nodegate-shutdown status || true").stdout;
-        self.wait(words, |scene| String::from_utf8_lossy(&status(scene)).contains(words));
-    }
-
     fn goes_out(&mut self) {
         self.runs("shutdown -r now");
         let is_out =
@@ -179,12 +149,6 @@ impl Scene {
         let result = || Some(self.debian.read(RESULT)).filter(|result| !result.is_empty());
         assert_eq!(until_within(PATIENCE, result, || self.debian.said()), "success\n");
         Then::Ends
-    }
-
-    fn api_away(&mut self) -> Then {
-        self.cluster.wait(self.cluster.sim.kill());
-        self.wait("a stale cache", |_| http::get(AGENT, "/health").is_ok_and(|reply| reply.is_stale()));
-        self.runs("systemctl reboot")
     }
 
     /// Plays the life of the package: the Ansible role installs the older of two .deb, and dpkg upgrades, removes and purges
@@ -222,7 +186,6 @@ impl Scene {
         Then::Stays
     }
 
-    /// Plays a case, and prints its line.
     fn play((name, may_lose, act): Case) {
         let network = Namespace::new("reboot");
         let _stay = network.stay();
@@ -258,15 +221,10 @@ fn root() -> PathBuf {
     env::var_os("REBOOTS_ROOT").map_or_else(programs::debian, PathBuf::from)
 }
 
-/// Makes the files of the node: an ingress and the agent as the pods of a node are, which nothing ends before systemd ends
-/// all processes, and the program, or for the case `package` what installs it.
+/// Makes the files of the node: an ingress, the agent, and the program, or for the case `package` what installs it.
 fn files(case: &str, cluster: &Scenario) -> PathBuf {
     let over = cluster.dir.path().join("over");
-    let write = |path: &str, text: &str| {
-        let file = over.join(path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    };
+    programs::run(&format!("cp -r {HERE}/node {}", over.display()));
     let copy = |from: &Path, to: &str| {
         let to = over.join(to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -279,17 +237,8 @@ fn files(case: &str, cluster: &Scenario) -> PathBuf {
     };
     copy(&programs::agent(), "usr/bin/nodegate");
     copy(&cluster.kubeconfig(), "etc/nodegate/kubeconfig");
-    let ingress = "listen ingress\n  bind 127.0.0.1:8081\n  http-request return status 200\n";
-    write("etc/nodegate/ingress.cfg", &format!("{DEFAULTS}{ingress}"));
-    let agent = format!(
-        "/usr/bin/nodegate --node-name {NODE} --host-signals /run/nodegate --listen-address 127.0.0.1 --shutdown-grace 0s"
-    );
-    for (pod, program) in [("ingress", "/usr/sbin/haproxy -f /etc/nodegate/ingress.cfg"), ("agent", &agent)] {
-        let unit =
-            "[Unit]\nDefaultDependencies=no\n[Service]\nEnvironment=KUBECONFIG=/etc/nodegate/kubeconfig\n";
-        write(&format!("etc/systemd/system/pod-{pod}.service"), &format!("{unit}ExecStart={program}\n"));
-        enable(&format!("pod-{pod}"));
-    }
+    enable("pod-ingress");
+    enable("pod-agent");
     if case == "package" {
         let packages = env::var_os("REBOOTS_PACKAGES").expect("REBOOTS_PACKAGES: make reboots makes them");
         let files = fs::read_dir(packages).unwrap().map(|file| file.unwrap().path());
@@ -300,10 +249,6 @@ fn files(case: &str, cluster: &Scenario) -> PathBuf {
         for file in ["shutdown.yml", role] {
             copy(&Path::new(ROOT).join("examples/ansible").join(file), &format!("root/{file}"));
         }
-        write(
-            "root/inventory",
-            "[nodes]\nlocalhost ansible_connection=local ansible_python_interpreter=/usr/bin/python3\n",
-        );
     } else {
         let packaging = Path::new(ROOT).join("packaging");
         copy(&programs::nodegate_shutdown(), "usr/bin/nodegate-shutdown");
@@ -316,44 +261,31 @@ fn files(case: &str, cluster: &Scenario) -> PathBuf {
             enable("nodegate-shutdown");
         }
         if case.starts_with("target-") {
-            // The system goes on when the file has been read.
-            let post = format!("ExecStopPost=/bin/sh -c 'echo $SERVICE_RESULT >{RESULT}; sleep 3'");
-            write(
-                "etc/systemd/system/nodegate-shutdown.service.d/result.conf",
-                &format!("[Service]\n{post}\n"),
-            );
+            let result = "etc/systemd/system/nodegate-shutdown.service.d/result.conf";
+            copy(&Path::new(HERE).join("result.conf"), result);
         }
     }
     over
 }
 
-const DEFAULTS: &str = "\
-defaults
-  mode http
-  retries 0
-  timeout connect 2s
-  timeout client 10s
-  timeout server 10s
-  timeout check 1s
-";
-
 fn frontend(number: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 9000 + number).into()
 }
 
-/// Starts a balancer whose only check is the agent's answer, and which retries nothing; the second server stands for the other
-/// nodes.
+/// Starts a balancer that checks the agent alone and retries nothing; its second server is the other nodes.
 fn balance(cluster: &Scenario, number: u16, interval: &str) -> Haproxy {
     let directory = cluster.dir.path().join(format!("lb{number}"));
     fs::create_dir(&directory).unwrap();
     let (at, elsewhere) = (frontend(number), frontend(90 + number));
+    let ingress = include_str!("node/etc/nodegate/ingress.cfg");
     let text = format!(
-        "global\n  stats socket {}/nodegate.sock level admin\n{DEFAULTS}\
+        "global\n  stats socket {}/nodegate.sock level admin\n{}\
          listen other\n  bind {elsewhere}\n  http-request return status 200\n\
          listen nodes\n  bind {at}\n  balance roundrobin\n  option httpchk GET /health\n  http-check send-state\n  \
          default-server inter {interval} fall 3 rise 2\n  \
          server node 127.0.0.1:8081 check port {} source 127.0.0.1{number}\n  server other {elsewhere}\n",
         directory.display(),
+        ingress.split_once("listen").unwrap().0,
         AGENT.port()
     );
     let file = directory.join("haproxy.cfg");
@@ -370,7 +302,7 @@ fn request(to: SocketAddr) -> Saw {
 
 /// Prints the table. `REBOOTS` names cases, those with `:20` after them are played so many times.
 #[test]
-#[ignore = "make reboots: two hours"]
+#[ignore = "make reboots: an hour"]
 fn table() {
     let all = CASES.map(|(name, ..)| name).join(" ");
     let wanted = env::var("REBOOTS").ok().filter(|cases| !cases.is_empty()).unwrap_or(all);

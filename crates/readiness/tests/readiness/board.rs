@@ -172,8 +172,7 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
     assert_eq!(status["cache"]["age_ms"], 1000);
 }
 
-/// A request that comes while an outage ends gets an answer that says that it is stale, or one from the proven
-/// facts.
+/// A request at the end of an outage gets an answer that says that it is stale, or the proven facts.
 #[test]
 fn an_answer_from_before_the_proof_is_never_fresh() {
     for _ in 0..1000 {
@@ -192,8 +191,7 @@ fn an_answer_from_before_the_proof_is_never_fresh() {
     }
 }
 
-/// While the verdict flips again and again, a reader never combines the Node of one moment with the verdict,
-/// the flips or the time of another.
+/// A reader never combines the Node of one moment with the verdict, the flips or the time of another.
 #[test]
 fn a_view_has_no_change_in_it() {
     let (scenario, stop) = (Scenario::ready(), AtomicBool::new(false));

@@ -14,7 +14,6 @@ fn policy(drain_on: &str) -> Policy {
     Policy { max_drained, drain_on: drain_on.parse().unwrap(), ..Policy::default() }
 }
 
-/// Returns a board that has seen nothing yet.
 fn begin(policy: Policy) -> Scenario {
     Scenario::with(policy, Node::Unknown)
 }
@@ -42,7 +41,6 @@ fn says(scenario: &Scenario) -> (u16, bool) {
     (reply.status, is_kept)
 }
 
-/// Returns what the next agent takes over.
 fn handed_on(scenario: &Scenario) -> LastFacts {
     let json = serde_json::to_vec(&scenario.status(1)).unwrap();
     Predecessor::parse(&json, "n1", WALL).unwrap().facts.unwrap()

@@ -19,7 +19,6 @@ pub(crate) fn condition(kind: &str, status: ConditionStatus, reason: &str) -> Co
     Condition { kind: kind.to_owned(), status, reason: reason.to_owned() }
 }
 
-/// Returns the facts of a Node with this Ready condition.
 pub(crate) fn facts(status: ConditionStatus, reason: &str) -> NodeFacts {
     NodeFacts { conditions: vec![condition("Ready", status, reason)], ..NodeFacts::default() }
 }
@@ -32,7 +31,6 @@ pub(crate) fn broken() -> NodeFacts {
     facts(ConditionStatus::False, "KubeletNotReady")
 }
 
-/// Returns a Ready Node.
 pub(crate) fn node(unschedulable: bool) -> Node {
     Node::Present(NodeFacts { unschedulable, ..ready() })
 }
@@ -71,7 +69,6 @@ impl Scenario {
         Self { board, flips }
     }
 
-    /// Returns a fresh and serving board at second 0, with this Node.
     pub(crate) fn with(policy: Policy, node: Node) -> Self {
         let scenario = Self::begin(policy, &["node_ready"]);
         scenario.board.set_node(node, at(0), WALL);
@@ -80,7 +77,6 @@ impl Scenario {
         scenario
     }
 
-    /// Returns a fresh and serving board at second 0, of a Ready Node.
     pub(crate) fn ready() -> Self {
         Self::with(Policy::default(), node(false))
     }

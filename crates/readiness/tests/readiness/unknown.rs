@@ -16,7 +16,6 @@ const BROKEN: Ready = (ConditionStatus::False, "KubeletNotReady");
 const SILENT: Ready = (ConditionStatus::Unknown, "NodeStatusUnknown");
 const NEVER: Ready = (ConditionStatus::Unknown, "NodeStatusNeverUpdated");
 
-/// Returns the wall clock at a second.
 fn wall(second: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
 }
@@ -31,7 +30,6 @@ fn silent() -> NodeFacts {
     facts(SILENT.0, SILENT.1)
 }
 
-/// Returns a fresh board.
 fn scenario(policy: Policy) -> Scenario {
     Scenario::with(Policy { stale_after: Duration::from_hours(1), ..policy }, Node::Unknown)
 }

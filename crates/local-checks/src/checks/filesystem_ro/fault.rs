@@ -125,8 +125,7 @@ mod tests {
         }
     }
 
-    /// Returns true if the filesystem has stopped, on a host with one ext4 filesystem, as these kernels show
-    /// it.
+    /// Returns true if the only filesystem, an ext4, has stopped, as these kernels show it.
     fn stopped(release: &str, errors: &str, last_error: &str, options: &str) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();

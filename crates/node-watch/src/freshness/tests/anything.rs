@@ -54,7 +54,6 @@ impl Happens {
     }
 }
 
-/// The evidence for proof, identified by its date alone.
 #[derive(Default)]
 struct Witnesses {
     dates: Vec<Moment>,

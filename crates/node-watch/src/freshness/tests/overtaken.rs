@@ -6,7 +6,6 @@ use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
 
-/// Longer than the first backoff.
 const SOON: Duration = Duration::from_millis(1600);
 
 /// Lets the scenario ask, and then the watch deliver these versions; returns the check's number.

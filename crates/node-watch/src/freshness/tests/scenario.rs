@@ -12,14 +12,12 @@ use std::time::{Duration, SystemTime};
 pub(super) const STALE_AFTER: Duration = Duration::from_secs(15);
 pub(super) const SERVICE: StreamId = service(0);
 
-/// The state machine, with its own clock and its actions.
 pub(super) struct Scenario {
     pub(super) machine: FreshnessMonitor,
     pub(super) transitions: Arc<Transitions>,
     pub(super) now: Moment,
     pub(super) proved: Option<Moment>,
     pub(super) said: Vec<Action>,
-    /// The total step of the wall clock, in seconds.
     pub(super) set_by: i64,
 }
 
@@ -38,8 +36,7 @@ pub(super) fn node(version: u32) -> NodeVersion {
 }
 
 impl Scenario {
-    /// Returns a state machine with a Node of version 1 that is listed and watched, like its Lease and a
-    /// Service's slices.
+    /// Returns a state machine that watches a Node of version 1, its Lease and a Service.
     pub(super) fn watching() -> Self {
         let transitions = Arc::new(Transitions::default());
         let machine = FreshnessMonitor::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
@@ -93,7 +90,6 @@ impl Scenario {
         set + self.now.since(Moment::default())
     }
 
-    /// Sets the wall clock.
     pub(super) fn clock_is_set(&mut self, by: i64) -> &mut Self {
         self.set_by += by;
         let wall = self.wall();
@@ -108,7 +104,6 @@ impl Scenario {
         self.step(Input::Changed(node(version)))
     }
 
-    /// Delivers a renewal of the Lease from `ago`.
     pub(super) fn renewal(&mut self, ago: Duration) -> &mut Self {
         let wall = self.wall();
         self.step(Input::Bytes(LEASE)).step(Input::Renewed { at: Some(wall - ago), wall })
@@ -134,7 +129,6 @@ impl Scenario {
         })
     }
 
-    /// Lets time pass until the next check, and answers it.
     pub(super) fn checks(&mut self, node: NodeVersion, connection: Connection) -> &mut Self {
         let (number, _) = self.asks();
         self.answers(number, node, connection)
@@ -151,7 +145,6 @@ impl Scenario {
         self.step(Input::Answered { number, node, connection })
     }
 
-    /// Returns the age of the Node's proof.
     pub(super) fn age(&self) -> Duration {
         self.now.since(self.proved.unwrap())
     }

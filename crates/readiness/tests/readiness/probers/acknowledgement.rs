@@ -9,7 +9,6 @@ use nodegate_readiness::{HostSignals, Node, NodeFacts, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Returns a world of two balancers that have been regular for a while.
 fn two() -> World {
     let mut world = World::new([balancer(1, 2000), balancer(2, 1000)]);
     world.pass_seconds(100);
@@ -196,7 +195,6 @@ fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     assert_eq!(judge(&world, ten), Ok(true));
 }
 
-/// Returns a Ready node with the exclusion label.
 fn labelled(unschedulable: bool) -> Node {
     let Node::Present(facts) = node(unschedulable) else { unreachable!() };
     let label = "node.kubernetes.io/exclude-from-external-load-balancers".to_owned();

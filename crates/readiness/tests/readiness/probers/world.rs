@@ -8,7 +8,6 @@ use nodegate_readiness::probers::{
 use nodegate_readiness::{HostSignals, Lookup, Moment, Node, Verdict};
 use std::time::Duration;
 
-/// A simulated prober with its own interval.
 pub(crate) struct Prober {
     pub(crate) number: u8,
     pub(crate) every_ms: u64,
@@ -24,7 +23,6 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// Returns the time to its next probe.
     fn pause(&mut self) -> u64 {
         let most = self.every_ms * self.spread / 100;
         // Knuth's generator; the high half is random enough.
@@ -34,7 +32,6 @@ impl Prober {
     }
 }
 
-/// Returns a balancer that probes from the start, and never stops.
 pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
     Prober {
         number,
@@ -49,7 +46,6 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
     }
 }
 
-/// An agent on a node, and the time.
 pub(crate) struct World {
     scenario: Scenario,
     pub(crate) probers: Vec<Prober>,
@@ -64,7 +60,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates a ready node whose agent begins to listen now.
     pub(crate) fn new(probers: impl IntoIterator<Item = Prober>) -> Self {
         Self {
             scenario: Scenario::ready(),
@@ -82,22 +77,18 @@ impl World {
         Moment::from_start(Duration::from_millis(self.now_ms))
     }
 
-    /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
         self.set(node(unschedulable));
     }
 
-    /// Sets the Node.
     pub(crate) fn set(&self, node: Node) {
         self.scenario.board.set_node(node, self.now(), WALL);
     }
 
-    /// Has the host say this of its own shutdown.
     pub(crate) fn host(&self, signals: HostSignals) {
         self.scenario.board.set_host(signals, self.now(), WALL);
     }
 
-    /// Lets time pass, with all probes in it.
     pub(crate) fn pass(&mut self, ms: u64) {
         let until = self.now_ms + ms;
         loop {
@@ -122,7 +113,6 @@ impl World {
         self.pass(seconds * 1000);
     }
 
-    /// Sends the probes that are due.
     fn ask(&mut self) {
         for n in 0..self.probers.len() {
             if self.probers[n].next_ms > self.now_ms {
@@ -135,8 +125,7 @@ impl World {
         }
     }
 
-    /// Sends a probe from that prober's address with its probe request; returns true if the answer takes the
-    /// node out.
+    /// Sends a probe as that prober; returns true if the answer takes the node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
         let (now, changed) = (self.now(), self.scenario.board.last_signal());
         let query = self.probers[n].request.split_once('?').map_or("", |(_, query)| query);
@@ -154,7 +143,6 @@ impl World {
         given.verdict != Verdict::Ready
     }
 
-    /// Returns the records of the probers, as the next agent gets them.
     pub(crate) fn records(&self) -> Vec<ProberRecord> {
         let record = |prober: &Prober| {
             let address = format!("10.0.0.{}", prober.number);
@@ -164,13 +152,11 @@ impl World {
         self.probers.iter().filter_map(record).collect()
     }
 
-    /// Returns the time for which the agent has seen every prober.
     pub(crate) fn listening_since(&self) -> Moment {
         let opened = self.scenario.board.opened().unwrap();
         self.overflown_ms.map_or(opened, |ms| opened.max(Moment::from_start(Duration::from_millis(ms))))
     }
 
-    /// Judges the node. The indices in the judgement are those of the probers that have asked.
     pub(crate) fn judge_by(&self, settings: &AckSettings) -> Judgement {
         let (board, now) = (&self.scenario.board, self.now());
         let asked = self.probers.iter().filter_map(|prober| Some((prober.kind, prober.asked?)));
@@ -200,7 +186,6 @@ impl World {
         self.judge().is_acknowledged(PoolChange::Back)
     }
 
-    /// Returns the word for why it is not known whether all have acknowledged.
     pub(crate) fn not_known(&self) -> &'static str {
         match self.judge().acknowledgement {
             Err(unknown) => unknown.code(),
@@ -208,7 +193,6 @@ impl World {
         }
     }
 
-    /// Returns the indices of the probers that have not acknowledged.
     pub(crate) fn missing(&self) -> Vec<usize> {
         let awaited = self.judge().awaited;
         awaited.into_iter().filter(|(_, progress)| !progress.is_done()).map(|(index, _)| index).collect()
@@ -242,7 +226,6 @@ impl World {
         nodegate_readiness::board::why(&self.scenario.board.default_reports(self.now())).0
     }
 
-    /// Returns the time since the latest drain signal.
     pub(crate) fn since_ms(&self) -> u128 {
         self.now().since(self.scenario.board.last_signal()).as_millis()
     }
