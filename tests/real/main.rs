@@ -54,5 +54,3 @@ mod program;
 #[path = "../documents/docs/pages.rs"]
 #[expect(dead_code, reason = "the documents' tests read all pages")]
 mod pages;
-#[path = "../documents/docs/steps.rs"]
-mod steps;

@@ -59,9 +59,8 @@ fn start_each(yaml: &str) -> Vec<String> {
                 "nodegate-eviction-gate" => "evictionGate.settings",
                 _ => continue,
             };
-            let env = program::started(container);
             let program = program::all().into_iter().find(|program| program.of == of).unwrap();
-            let said = program.mistakes(env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let said = program.mistakes(program::started(container));
             wrong.extend(said.into_iter().map(|(flag, said)| format!("--{flag} {said}")));
         }
     }
