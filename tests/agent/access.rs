@@ -1,5 +1,4 @@
-//! The clients that the agent answers: `--allow-from` with clients in network namespaces of their own, and
-//! `--metrics-addr`. One more test runs with the smallest RBAC rules.
+//! The clients that the agent answers (`--allow-from`, `--metrics-addr`), and the smallest RBAC rules.
 
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::http::{ask, connect};
@@ -38,8 +37,7 @@ fn only_clients_in_allow_from_are_answered() {
         let (health, line) = net.router.act(|| (get(http, "/health"), ask(haproxy, "")));
         assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
 
-        // One hop further away, on networks that `--allow-from` does not name: the agent closes the
-        // connection without a byte, also if the client sends first.
+        // One hop further away: the agent closes the connection without a byte, also if the client sends first.
         let answers = net.resolver.act(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
         assert_eq!(answers, ["", "", ""], "{http}");
     }

@@ -55,7 +55,6 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Makes the host, and runs a script on it.
     pub(crate) fn start(script: &str) -> Self {
         needs_root("filesystems that are mounted where no other process sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
@@ -91,8 +90,7 @@ impl Disks {
         command
     }
 
-    /// Starts the agent in a container. The container's root is this directory of the host, which holds
-    /// nothing else.
+    /// Starts the agent in a container whose root is this directory of the host, which holds nothing else.
     pub(crate) fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
         self.run(&format!(
             "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
@@ -132,7 +130,6 @@ pub(crate) enum Container {
     WithOthers,
 }
 
-/// Sets the environment of scripts.
 fn environment<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
     let outside = std::fs::read_link("/proc/self/ns/mnt").unwrap();
     command.env("ROOT", root).env("OUTSIDE", outside)

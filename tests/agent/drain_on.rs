@@ -20,10 +20,4 @@ fn values_that_no_signal_names_are_not_kept() {
     });
     assert!(!status.body.contains("secret") && status.body.len() < 20_000, "{}", status.body);
     assert!(!agent.get("/").body.contains("secret"));
-    let facts = status.json()["facts"].clone();
-    let mut taints = facts["taints"].as_array().unwrap().iter();
-    let dedicated = json!({"key": "dedicated", "value": "", "effect": ""});
-    assert!(facts["labels"]["team"] == "" && taints.any(|taint| *taint == dedicated), "{facts}");
-    let [out, reboot] = ["out", "reboot"].map(|key| facts["annotations"][key].as_str().unwrap());
-    assert!(out.is_empty() && reboot.starts_with("yyy") && reboot.len() < 300, "{facts}");
 }

@@ -1,8 +1,6 @@
-//! The `filesystem_ro` check of the real agent, without privileges, on real filesystems that the kernel stops
-//! writing to.
+//! The `filesystem_ro` check of the real agent, without privileges, on filesystems that the kernel stops writing to.
 
-// The filesystems are on loop devices in a private mount namespace, so these tests need root, and fail
-// without it.
+// The filesystems are on loop devices in a private mount namespace, so these tests need root.
 
 use crate::disks::{Container, Disks};
 use nodegate_testbed::Agent;

@@ -3,13 +3,9 @@
 use nodegate_testbed::Agent;
 use nodegate_testbed::stub::{Stub, answer};
 
-fn healthy() -> Stub {
-    Stub::start(answer("200 OK", "ok"))
-}
-
 #[test]
 fn on_demand_limits_the_checks_that_a_request_starts() {
-    let stub = healthy();
+    let stub = Stub::start(answer("200 OK", "ok"));
     let web = format!("--http-check=web={}", stub.url("/"));
     let refused = |agent: &Agent, names: &[&str]| {
         let reply = agent.get(&format!("/health?check={}", names.join(",")));

@@ -19,7 +19,6 @@ fn agent((net, cluster): &(NodeNetwork, Scenario), args: &[&str]) -> Agent {
     agent
 }
 
-/// Starts a component on a port of this namespace.
 fn listen(address: &str, port: u16, act: Act) -> Stub {
     Stub::start_at(format!("{address}:{port}").parse().unwrap(), act)
 }
@@ -77,8 +76,7 @@ fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
     assert_eq!(strict.metric("nodegate_kubelet_unreachable"), Some(0.0));
 }
 
-/// Plays kube-proxy with a node port that is the agent's: it takes the traffic before any program gets it, also that
-/// of the node itself.
+/// Plays kube-proxy with a node port that is the agent's: it takes the traffic before any program gets it.
 #[test]
 fn another_program_behind_the_agents_port_is_named_while_it_answers() {
     const TAKEN: &str = "another program answers at this node's own address and port";

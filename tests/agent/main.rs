@@ -1,5 +1,4 @@
-//! Tests of the real agent as a child process, through its sockets: with a simulated cluster where it needs
-//! one, and with real programs (kubectl, dnsmasq) around it.
+//! The real agent as a child process, through its sockets, with a simulated cluster and real programs around it.
 
 mod access;
 mod apiserver;

@@ -1,8 +1,6 @@
-//! The kernel's RTNL lock, held as by a hanging driver: every request for a link waits without end, and must
-//! block only one thread of the agent.
+//! The kernel's RTNL lock, held as by a hanging driver: it may block only one thread of the agent.
 
-// The whole machine shares the lock. While a test holds it, no process can change an interface, so this test runs
-// alone, and holds it for seconds.
+// The whole machine shares the lock, so this test runs alone, and holds it for seconds.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::threads_named;
@@ -12,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time for which the test holds the lock.
 const HELD: Duration = Duration::from_secs(5);
 
 /// Far above the time of a flip, and far below that of a stall.
@@ -48,7 +45,6 @@ impl Drop for Rtnl {
     }
 }
 
-/// Waits for an answer that must come within `AT_ONCE`.
 fn at_once(agent: &Agent, wanted: impl FnOnce(&Agent)) {
     let began = Instant::now();
     wanted(agent);

@@ -25,7 +25,6 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     assert_eq!(agent.get("/status.json").json()["flips"].as_array().map(Vec::len), Some(0));
 }
 
-/// Returns true if the process has a handler for SIGTERM.
 fn handles_sigterm(pid: u32) -> bool {
     proc(pid).status().is_ok_and(|status| status.sigcgt & (1 << (15 - 1)) != 0)
 }

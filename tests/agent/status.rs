@@ -2,9 +2,8 @@
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{Agent, NODE, Scenario, until};
-use std::net::{SocketAddr, TcpListener};
-use std::process::Output;
+use nodegate_testbed::{Agent, NODE, Scenario};
+use std::net::SocketAddr;
 
 struct Report {
     code: i32,
@@ -12,15 +11,12 @@ struct Report {
     err: String,
 }
 
-fn report(output: Output) -> Report {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Report { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
-}
-
 /// Runs the command with this address. A busy machine may need longer than the default timeout.
 fn ask(address: SocketAddr, args: &[&str]) -> Report {
     let address = address.to_string();
-    report(run(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
+    let output = run(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Report { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 impl Report {
@@ -49,8 +45,14 @@ fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
     let cluster = Scenario::start();
     let agent = cluster.ready_agent(&[]);
     let at = agent.address();
-    let ready = ["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"];
+    let own = agent.get("/status.json").json();
+    let [uid, process] = ["uid", "start_id"].map(|key| own[key].as_str().unwrap());
+    let (node, process) = (format!("node   n1, uid {uid}\n"), format!(", start id {process}\n"));
+    let ready =
+        ["Ready: may get new traffic", &*node, &*process, "fresh, last proof", "node_ready *", "no flip"];
     ask(at, &[]).says(0, &ready);
+    let named = |checks| ask(at, &["--check", checks]);
+    named("node_ready,custom_conditions").says(0, &["Ready\n", "custom_conditions  passes"]);
 
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
@@ -67,53 +69,14 @@ fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
     }
     let checks = ask(at, &["-o", "json", "--check", "custom_conditions"]);
     assert_eq!((checks.code, checks.out), (0, agent.get("/health?check=custom_conditions").body));
+    named("custom_conditions,node_ready").says(1, &["Draining\n", "cordoned (Unschedulable)"]);
+    named("node_ready,bogus").says(2, &["NotReady\n", "cordoned (Unschedulable)", "Unknown check: bogus"]);
 
     assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));
     agent.wait_reason("KubeletNotReady");
     agent.next_rendering();
     let why = "NotReady: the kubelet says that it is not ready (KubeletNotReady)";
     ask(at, &[]).says(2, &[why, "Draining -> NotReady"]);
-}
-
-/// Two clusters may have nodes with the same name and address, and a Node may be recreated.
-#[test]
-fn the_status_identifies_the_node_and_the_agent_process() {
-    let cluster = Scenario::start();
-    let uid = || cluster.sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
-    let agent = cluster.ready_agent(&[]);
-    let (shown, drain) = (agent.get("/status.json").json(), agent.get("/drain.json").json());
-    for key in ["node", "uid", "start_id"] {
-        assert!(shown[key].is_string() && drain[key] == shown[key], "{key}");
-    }
-    let first = uid();
-    let process = format!(", start id {}\n", shown["start_id"].as_str().unwrap());
-    ask(agent.address(), &[]).says(0, &[&format!("node   n1, uid {first}\n"), &process]);
-
-    assert!(cluster.sim.delete_node(NODE));
-    agent.wait_reason("NodeNotFound");
-    until("the warning", || (agent.logged("the cluster has no Node of this name") == 1).then_some(()));
-    assert!(agent.get("/status.json").json()["uid"].is_null(), "there is no Node");
-    cluster.sim.add_node(NODE);
-    until("the new Node", || (agent.get("/status.json").json()["uid"] == *uid()).then_some(()));
-    assert_ne!(uid(), first);
-}
-
-#[test]
-fn status_shows_the_named_checks() {
-    let cluster = Scenario::start();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let own = format!("db={}", listener.local_addr().unwrap());
-    let agent = cluster.ready_agent(&["--tcp-check", &own]);
-    let of = |checks: &str| ask(agent.address(), &["--check", checks]);
-    of("node_ready,tcp:db").says(0, &["Ready\n", "tcp:db      passes"]);
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    of("tcp:db").says(0, &["Ready"]);
-    of("tcp:db,node_ready").says(1, &["Draining\n", "cordoned (Unschedulable)"]);
-    of("node_ready,bogus").says(2, &["NotReady\n", "cordoned (Unschedulable)", "Unknown check: bogus"]);
-    of(&["node_ready"; 40].join(",")).says(1, &["Draining"]);
-    let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
-    of(&names.join(",")).is_unknown(&["answered HTTP 400", "32"]);
 }
 
 #[test]
@@ -130,20 +93,4 @@ fn what_status_can_not_know_is_unknown_and_not_critical() {
     assert!(!shown.err.contains('\u{1b}'), "{}", shown.err);
     let elsewhere = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\nnot found");
     ask(elsewhere.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
-}
-
-#[test]
-fn status_finds_the_local_agent_by_its_environment() {
-    let cluster = Scenario::start();
-    let agent = cluster.ready_agent(&[]);
-    let port = agent.address().port().to_string();
-    // The command ignores the agent's other settings, even invalid ones.
-    let env = [
-        ("LISTEN_PORT", &*port),
-        ("NODE_NAME", "Not A Name"),
-        ("NODEGATE_STALE_AFTER", "x"),
-        ("RUST_LOG", "y"),
-    ];
-    report(run(&["status"], &env)).says(0, &["Ready"]);
-    report(run(&["status", "--addr", &format!("http://localhost:{port}/")], &[])).says(0, &["Ready"]);
 }

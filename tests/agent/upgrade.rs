@@ -1,5 +1,4 @@
-//! Agents that are replaced under load balancers' probes, each on a new connection, as in a surge rollout: no
-//! probe fails.
+//! Agents that are replaced under load balancers' probes, as in a surge rollout: no probe fails.
 
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::network::ports;
@@ -18,8 +17,7 @@ fn end(agent: Agent) {
     assert!(status.success(), "{status}: {log}");
 }
 
-/// Replaces agents, and undoes rollouts: then the agent that ends is the newer one, to which the kernel gives the
-/// connections.
+/// After an undone rollout the agent that ends is the newer one, to which the kernel gives the connections.
 #[test]
 fn no_probe_and_no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);

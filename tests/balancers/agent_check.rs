@@ -1,13 +1,11 @@
-//! agent-check: HAProxy's administrative and operational state follows the agents' answers, also after a
-//! restart or reload of `HAProxy`.
+//! agent-check: HAProxy's state follows the agents' answers, also after a restart or reload of `HAProxy`.
 
 use crate::nodes::{NODES, Nodes};
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 
 const NODE: &str = NODES[0];
 
-/// Each event, and the state of the node in HAProxy after it. A word that is no other event is the status of the
-/// condition Ready.
+/// Events, and the state of the node in HAProxy after them. Any other word is the status of the condition Ready.
 type Step = (&'static str, &'static str);
 
 const TWICE: [Step; 6] = [

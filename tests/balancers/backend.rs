@@ -12,7 +12,6 @@ pub(crate) const HOLD: &str = "/hold";
 /// The path of a slow answer, and its delay.
 pub(crate) const SLOW: &str = "/slow";
 const DELAY: Duration = Duration::from_millis(1_500);
-/// The time between two pieces of the endless answer.
 const PIECES: Duration = Duration::from_millis(100);
 /// The size of a piece: more than a proxy buffers before it forwards.
 const PIECE: usize = 16 << 10;
@@ -35,12 +34,10 @@ impl Backend {
         self.seen.lock().unwrap().len() as u64
     }
 
-    /// Returns the time of the last of them.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.seen.lock().unwrap().last().copied()
     }
 
-    /// Returns the number of them since `then`.
     pub(crate) fn since(&self, then: Instant) -> usize {
         self.seen.lock().unwrap().iter().rev().take_while(|at| **at > then).count()
     }

@@ -1,18 +1,16 @@
 //! The events that happen to one node or to all of them, and how to undo each.
 
-use crate::nodes::NODES;
+use crate::nodes::{NODES, Nodes};
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// The time for which a service continues after its node is drained, whatever the balancer does: a preStop
-/// hook, a grace period.
+/// The time for which a service continues after its node is drained: a preStop hook, a grace period.
 const SERVICE_ENDS_AFTER: Duration = Duration::from_secs(6);
 /// The time for which a killed agent stays away.
 const AWAY: Duration = Duration::from_secs(5);
 /// The time for which the test watches traffic that must not change.
 const WATCHED: Duration = Duration::from_secs(3);
-/// The time for which the test watches when all nodes are out: the slowest balancer has noticed by then, and
-/// its pool of last resort serves.
+/// For so long all nodes are out: the slowest balancer has noticed by then, and its last resort serves.
 const ALL_OUT: Duration = Duration::from_secs(8);
 /// Longer than the slowest balancer takes. A balancer that has not noticed by then never does.
 const NEVER: Duration = Duration::from_secs(20);
@@ -51,7 +49,6 @@ impl Event {
         Self::NAMES[self as usize].1
     }
 
-    /// Returns true if the node must get no new connections.
     pub(crate) fn must_leave(self) -> bool {
         matches!(self, Self::Cordon | Self::Drain | Self::NotReady)
     }
@@ -89,13 +86,15 @@ impl Event {
                 stage.watch_until_left(node, NEVER);
             }
             Self::ApiOutage => {
-                stage.stop_api();
+                let Nodes { lan, cluster, .. } = &stage.nodes;
+                lan.router.act(|| cluster.kill_api());
+                stage.nodes.each_agent(|agent| {
+                    agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
+                });
                 stage.watch(node, WATCHED);
             }
             Self::AgentRestart => {
-                if let Some(agent) = stage.nodes.agents[node].take() {
-                    agent.terminate();
-                }
+                stage.nodes.agents[node].take().unwrap().terminate();
                 stage.nodes.agents[node] = Some(stage.nodes.new_agent(node));
                 stage.watch(node, WATCHED);
             }
@@ -105,7 +104,8 @@ impl Event {
             }
             Self::Rollout => {
                 for index in 0..NODES.len() {
-                    stage.nodes.replace_agent(index);
+                    let successor = stage.nodes.new_agent(index);
+                    stage.nodes.agents[index].replace(successor).unwrap().terminate();
                 }
                 stage.watch(node, WATCHED);
             }
@@ -137,7 +137,8 @@ impl Event {
             Self::ApiOutage => {
                 let drained = stage.drained.take().unwrap();
                 stage.nodes.revive(drained);
-                stage.start_api();
+                let Nodes { lan, cluster, .. } = &stage.nodes;
+                lan.router.act(|| cluster.restart_api());
                 sim.uncordon(NODES[drained]);
             }
             Self::MassCordon => assert!(NODES.iter().all(|name| sim.uncordon(name))),

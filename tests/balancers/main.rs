@@ -1,8 +1,6 @@
-//! nodegate in front of real load balancers: the configurations of docs/load-balancers, real programs,
-//! constant traffic, and three agents on a simulated cluster.
+//! nodegate with real load balancers, the configurations of docs/load-balancers, traffic and a simulated cluster.
 
-// `cargo test` plays a cordon with each configuration; `make lb-test` plays every row with every event and
-// prints the table.
+// `cargo test` plays a cordon with each configuration; `make lb-test` every event, and prints the table.
 
 mod agent_check;
 mod backend;

@@ -11,22 +11,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The names of the nodes in the documentation.
 pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
-/// The port of the balanced service on each node.
 pub(crate) const SERVICE_PORT: u16 = 30443;
 pub(crate) const HTTP_PORT: u16 = 25001;
 /// The address of a balancer before the nodes.
 pub(crate) const FRONTEND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10)), 443);
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// `--stale-after` unless the arguments say more. Short, to make outages short; the kubelets renew their Leases
-/// every second to match.
+/// Short, to make outages short; the kubelets renew their Leases every second to match.
 const STALE_AFTER: &str = "4s";
 /// The requests on each node before a test starts.
 const WARM: u64 = 10;
 
-/// The machines.
 pub(crate) struct Lan {
     pub(crate) nodes: Vec<Namespace>,
     pub(crate) router: Namespace,
@@ -53,7 +49,6 @@ impl Lan {
         lan
     }
 
-    /// Adds a machine to the network of the nodes.
     pub(crate) fn machine(&self, name: &str, address: IpAddr) -> Namespace {
         let machine = Namespace::new(name);
         let peer = machine.name();
@@ -77,7 +72,6 @@ pub(crate) fn node_address(index: usize) -> IpAddr {
     [10, 0, 0, 11 + u8::try_from(index).unwrap()].into()
 }
 
-/// The nodes, without a balancer.
 pub(crate) struct Nodes {
     pub(crate) cluster: Scenario,
     pub(crate) agents: Vec<Option<Agent>>,
@@ -88,7 +82,6 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts the nodes, with additional arguments for the agents.
     pub(crate) fn start(agent_args: &'static [&'static str]) -> Self {
         let lan = Arc::new(Lan::new());
         let renewal = Duration::from_secs(1);
@@ -128,14 +121,6 @@ impl Nodes {
         self.lan.nodes[index].act(|| Backend::start(NODES[index], SERVICE_PORT))
     }
 
-    /// Starts a second agent beside a node's agent, and then ends the first.
-    pub(crate) fn replace_agent(&mut self, index: usize) {
-        let successor = self.new_agent(index);
-        if let Some(agent) = self.agents[index].replace(successor) {
-            agent.terminate();
-        }
-    }
-
     pub(crate) fn agent(&self, index: usize) -> &Agent {
         self.agents[index].as_ref().unwrap()
     }
@@ -149,12 +134,10 @@ impl Nodes {
         (0..NODES.len()).for_each(|index| self.ask_agent(index, &ask));
     }
 
-    /// Starts a node's service again.
     pub(crate) fn revive(&mut self, index: usize) {
         self.backends[index] = self.new_backend(index);
     }
 
-    /// Waits until each of these nodes gets traffic.
     pub(crate) fn wait_for_traffic_on(&self, indices: &[usize]) {
         let count = |index: &usize| self.backends[*index].connections();
         let before: Vec<u64> = indices.iter().map(count).collect();
@@ -177,7 +160,6 @@ pub(crate) fn configuration(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Returns the documented configurations of a program.
 pub(crate) fn documented(program: &str) -> Vec<String> {
     let files = fs::read_dir(format!("{ROOT}/docs/load-balancers/{program}")).unwrap();
     let mut names: Vec<String> =

@@ -1,7 +1,7 @@
 //! Balancers that stand before the nodes, each a real program with a documented configuration.
 
 use crate::backend::Backend;
-use crate::balancer::{Balancer, ROWS, Row, Source};
+use crate::balancer::{Balancer, Row};
 use crate::nodes::{FRONTEND, NODES, Nodes, SERVICE_PORT, configuration, documented, node_address};
 use nodegate_testbed::haproxy::{self, Haproxy};
 use nodegate_testbed::process::Program;
@@ -20,26 +20,21 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The address at which a balancer before the nodes shows its status.
 const STATUS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 30445);
 
-/// Starts HAProxy, in the system's version or another release.
 pub(crate) fn haproxy(row: &Row, nodes: &Nodes) -> Balancer {
-    let program = match row.source {
-        Source::Haproxy(version) => fetched(version, row.name),
-        Source::Debian | Source::Pinned(_) => PathBuf::from("haproxy"),
-    };
+    let program =
+        if row.source == "Debian" { PathBuf::from("haproxy") } else { fetched(row.source, row.name) };
     let configuration = nodes.configuration(row.file);
     let haproxy = nodes.lan.front().act(|| Haproxy::start_as(&program, &configuration));
     Balancer::new(Vec::new(), move |_, node| Some(haproxy.server(NODES[node])?.status))
 }
 
-/// Starts the program of a balancer before the nodes.
 fn front(nodes: &Nodes, command: &mut Command) -> Vec<Program> {
     vec![nodes.lan.front().act(|| Program::start(command))]
 }
 
 /// Returns a program from another of Debian's suites, by the version in the row.
-fn fetched(version: &str, name: &str) -> PathBuf {
-    let mut fetch = Command::new("hack/install");
-    let directory = must_run(fetch.arg(format!("haproxy-{version}")).current_dir(ROOT));
+fn fetched(source: &str, name: &str) -> PathBuf {
+    let directory = must_run(Command::new("hack/install").arg(source).current_dir(ROOT));
     let program = Path::new(directory.trim()).join("haproxy");
     let says = must_run(Command::new(&program).arg("-v"));
     let (_, wanted) = name.split_once(' ').unwrap();
@@ -56,8 +51,7 @@ fn haproxy_accepts_the_documented_configurations() {
     }
 }
 
-/// Starts Debian's nginx, whose passive checks see the agent's answer, with a documented configuration in an otherwise
-/// empty one. Without a subscription it has no status.
+/// Starts Debian's nginx, whose passive checks see the agent's answer. Without a subscription it has no status.
 pub(crate) fn nginx(row: &Row, nodes: &Nodes) -> Balancer {
     let (documented, main) = (nodes.configuration(row.file), nodes.dir().join("nginx.conf"));
     let dir = nodes.dir().display();
@@ -77,9 +71,8 @@ pub(crate) fn nginx(row: &Row, nodes: &Nodes) -> Balancer {
 
 #[test]
 fn nginx_passes_on_what_the_service_answers_and_counts_no_failure() {
-    let row = ROWS.iter().find(|row| row.file == "nginx/local-servers.conf").unwrap();
-    let nodes = Nodes::start(row.agent_args);
-    let _nginx = nginx(row, &nodes);
+    let nodes = Nodes::start(&[]);
+    let _nginx = nginx(&Row::with("nginx/local-servers.conf"), &nodes);
     let (to, _on_client) = (FRONTEND, nodes.lan.client.stay());
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
@@ -252,7 +245,7 @@ fn envoy_notices_a_cordon_before_the_first_request_and_with_tls() {
             return;
         }
         let nodes = Nodes::start(&[]);
-        let envoy = envoy(&Row::new("Envoy", "", file, envoy), &nodes);
+        let envoy = envoy(&Row { file, ..Row::with("envoy/nodes.yaml") }, &nodes);
         assert!(nodes.cluster.sim.cordon(NODES[0]));
         let started = Instant::now();
         until("the cordon to be noticed", || {

@@ -1,5 +1,4 @@
-//! Balancers that move an address or a route: keepalived, `ExaBGP` with BIRD. Each node is a network namespace, and so is the
-//! router between them, with the API server.
+//! Balancers that move an address or a route: keepalived, `ExaBGP` with BIRD.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::{Lan, NODES, Nodes, documented, node_address};
@@ -16,7 +15,6 @@ const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
 pub(crate) const VIRTUAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10));
 /// The service's address of the documented BGP.
 pub(crate) const ANYCAST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
-/// The agents' arguments of the documented BGP.
 pub(crate) const BGP_ARGS: &[&str] = &[
     "--tcp-check=service=127.0.0.1:30443",
     "--background-checks=tcp:service",
@@ -67,15 +65,13 @@ fn keepalived_accepts_the_documented_configurations() {
         let checked =
             system("unshare").args(["--net", "sh", "-ec", check, &format!("{DOCS}/{name}")]).output();
         let checked = checked.expect("unshare is needed");
-        // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid; else it prints the reason
-        // and exits with a code.
+        // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid, else with a code.
         let printed = String::from_utf8_lossy(&checked.stderr);
         assert!(printed.is_empty() && matches!(checked.status.code(), None | Some(0)), "{name}: {printed}");
     }
 }
 
-/// Shows that the address leaves a node that is not ready. One node runs curl as its check, the other one the
-/// agent's own program.
+/// One node runs curl as its check, the other one the agent's own program.
 #[test]
 fn keepalived_moves_the_address_to_a_ready_node() {
     let nodes = Nodes::start(&[]);

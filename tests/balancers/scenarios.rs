@@ -1,6 +1,6 @@
 //! Every balancer with every documented health check, under traffic.
 
-use crate::balancer::{ROWS, Row, Source};
+use crate::balancer::{ROWS, Row};
 use crate::event::Event;
 use crate::nodes::NODES;
 use crate::stage::{Outcome, Stage};
@@ -12,8 +12,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// Returns the broken promise, if any: in no event does a client notice anything, and an outage of the API
-/// empties no pool.
+/// Returns the broken promise: in no event does a client notice anything, and no outage of the API empties a pool.
 fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     let must_stay = matches!(event, Event::ApiOutage | Event::Rollout);
     let left = outcome.left_after.is_some();
@@ -23,26 +22,18 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     (!held && row.reason(event).is_none()).then_some(what)
 }
 
-/// Returns the row of a documented configuration, with Debian's HAProxy.
-fn documented(file: &str) -> Row {
-    let mut row = *ROWS.iter().find(|row| row.file == file).unwrap();
-    if let Source::Haproxy(_) = row.source {
-        row.source = Source::Debian;
-    }
-    row
-}
-
 /// Plays a cordon with one documented configuration, and returns the broken promise.
 fn cordon(file: &str) -> Option<String> {
-    let row = documented(file);
+    let row = Row::with(file);
     if !row.is_there() {
         println!("not played: {}: hack/install fetches it", row.title());
         return None;
     }
     let outcome = Stage::set(row).play(Event::Cordon, Duration::ZERO);
-    println!("{file}, cordon: {}", Cell::of(std::slice::from_ref(&outcome)));
     let stays = outcome.left_after.is_none().then(|| format!("{file}: {outcome:?}"));
-    broken(&row, Event::Cordon, &outcome).or(stays)
+    let broken = broken(&row, Event::Cordon, &outcome).or(stays);
+    println!("{file}, cordon: {}", Cell(vec![outcome]));
+    broken
 }
 
 #[test]
@@ -70,8 +61,7 @@ fn at_once<T>(
 /// Where all nodes have the exclusion label, the last resort serves, and a drain takes a node out of that, too.
 #[test]
 fn a_drain_takes_a_labelled_node_out_of_the_last_resort() {
-    let row = documented("haproxy/httpchk-get.cfg");
-    let mut stage = Stage::set(row);
+    let mut stage = Stage::set(Row::with("haproxy/httpchk-get.cfg"));
     let sim = stage.nodes.cluster.sim.clone();
     for name in NODES {
         assert!(sim.label(name, EXCLUDE_LABEL, Some("")));
@@ -88,8 +78,7 @@ fn a_drain_takes_a_labelled_node_out_of_the_last_resort() {
 
 /// The number of cordons: the time until the balancer notices depends on the phase of its probes.
 const CORDONS: u32 = 5;
-/// The additional delay of each cordon: five of these hit an interval of half a second and one of a second at
-/// five different phases.
+/// The additional delay of each cordon: five hit intervals of half a second and of one at different phases.
 const LATER: Duration = Duration::from_millis(220);
 
 /// Plays every event with one row, and returns the broken promises.
@@ -100,7 +89,7 @@ fn play(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
         let times = if event == Event::Cordon { CORDONS } else { 1 };
         let outcomes: Vec<Outcome> = (0..times).map(|time| stage.play(event, LATER * time)).collect();
         all_broken.extend(outcomes.iter().filter_map(|outcome| broken(row, event, outcome)));
-        let cell = Cell::of(&outcomes);
+        let cell = Cell(outcomes);
         eprintln!("  {}, {}: {cell}", row.title(), event.name());
         cells.lock().unwrap().insert((number, event), cell);
     }

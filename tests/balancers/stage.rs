@@ -16,7 +16,6 @@ const ELSEWHERE: usize = 50;
 const QUIET: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The effect of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
@@ -72,8 +71,7 @@ impl Stage {
         stage
     }
 
-    /// Plays an event under traffic, with an endless answer, and undoes it. The event starts later by
-    /// `later`: balancers probe at a fixed interval, and the traffic gets ready at the same one.
+    /// Plays an event under traffic, and undoes it. It starts later by `later`, for another phase of the probes.
     pub(crate) fn play(&mut self, event: Event, later: Duration) -> Outcome {
         self.wait_for_traffic();
         let node = event.prepare(self);
@@ -110,8 +108,7 @@ impl Stage {
         (self.balancer.holder)(&self.nodes.lan)
     }
 
-    /// Waits until every node gets traffic, or the holder gets all of it, and the balancer's status is as
-    /// usual.
+    /// Waits until every node (or the holder) gets traffic, and the balancer's status is as usual.
     fn wait_for_traffic(&self) {
         let all = [0, 1, 2];
         let holder = self.holder().map(|node| [node]);
@@ -140,7 +137,6 @@ impl Stage {
         }
     }
 
-    /// Watches a node for this time.
     pub(crate) fn watch(&mut self, node: usize, time: Duration) {
         self.watch_while(node, time, |_| true);
     }
@@ -162,19 +158,5 @@ impl Stage {
     pub(crate) fn drain(&self, node: usize) {
         let args = ["drain", NODES[node], "--ignore-daemonsets"];
         self.nodes.lan.router.act(|| self.nodes.cluster.kubectl(&args));
-    }
-
-    /// Kills the API server, and waits until every agent fails open.
-    pub(crate) fn stop_api(&self) {
-        let cluster = &self.nodes.cluster;
-        self.nodes.lan.router.act(|| cluster.kill_api());
-        self.nodes.each_agent(|agent| {
-            agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
-        });
-    }
-
-    pub(crate) fn start_api(&self) {
-        let cluster = &self.nodes.cluster;
-        self.nodes.lan.router.act(|| cluster.restart_api());
     }
 }

@@ -13,46 +13,32 @@ const BEGIN: &str = "<!-- The table from here on is written by `make lb-test WRI
 const END: &str = "<!-- The end of the table. -->\n";
 
 /// The effect of an event that was played once or several times.
-#[derive(Clone, Debug)]
-pub(crate) struct Cell {
-    requests: u64,
-    failures: usize,
-    /// The time of each, from the event to the last new connection; empty if the node stayed at least once.
-    left: Vec<Duration>,
-    back: bool,
-    kept: bool,
-    says: Option<String>,
-}
+pub(crate) struct Cell(pub(crate) Vec<Outcome>);
 
 impl Cell {
-    pub(crate) fn of(outcomes: &[Outcome]) -> Self {
-        let mut left: Vec<Duration> = outcomes.iter().filter_map(|outcome| outcome.left_after).collect();
-        if left.len() < outcomes.len() {
-            left.clear();
-        }
+    /// Returns the times from the event to the last new connection; none if the node stayed at least once.
+    fn left(&self) -> Vec<Duration> {
+        let left = self.0.iter().map(|outcome| outcome.left_after).collect::<Option<Vec<_>>>();
+        let mut left = left.unwrap_or_default();
         left.sort();
-        Self {
-            requests: outcomes.iter().map(|outcome| outcome.requests).sum(),
-            failures: outcomes.iter().map(|outcome| outcome.failures.len()).sum(),
-            left,
-            back: outcomes.iter().any(|outcome| outcome.back),
-            kept: outcomes.iter().all(|outcome| outcome.kept),
-            says: outcomes.iter().find_map(|outcome| outcome.says.clone()),
-        }
+        left
     }
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} · ", self.failures, self.requests)?;
-        match self.left.as_slice() {
+        let failures = self.0.iter().map(|outcome| outcome.failures.len()).sum::<usize>();
+        let requests = self.0.iter().map(|outcome| outcome.requests).sum::<u64>();
+        write!(f, "{failures} of {requests} · ")?;
+        match self.left().as_slice() {
             [] => write!(f, "stays")?,
             [only] => write!(f, "{:.2} s", only.as_secs_f64())?,
             [first, .., last] => write!(f, "{:.2} to {:.2} s", first.as_secs_f64(), last.as_secs_f64())?,
         }
-        let back = if self.back { ", back" } else { "" };
-        write!(f, "{back} · {}", if self.kept { "kept" } else { "cut" })?;
-        self.says.as_ref().map_or(Ok(()), |says| write!(f, " · {says}"))
+        let back = if self.0.iter().any(|outcome| outcome.back) { ", back" } else { "" };
+        write!(f, "{back} · {}", if self.0.iter().all(|outcome| outcome.kept) { "kept" } else { "cut" })?;
+        let says = self.0.iter().find_map(|outcome| outcome.says.as_ref());
+        says.map_or(Ok(()), |says| write!(f, " · {says}"))
     }
 }
 
@@ -64,7 +50,6 @@ fn header() -> String {
     format!("| balancer | {names} |\n|---|{}\n", "---|".repeat(Event::all().len()))
 }
 
-/// Returns true if the text of a cell keeps the whole promise.
 fn is_whole(cell: &str, event: Event) -> bool {
     let stays_wrongly = event.must_leave() && cell.contains(" · stays · ");
     cell.starts_with("0 of ") && cell.contains(" · kept") && !stays_wrongly
@@ -120,8 +105,7 @@ pub(crate) fn write(cells: &Cells) {
     fs::write(PICTURE, draw(cells)).unwrap();
 }
 
-/// Shows that the document's table has these rows and events, no cell that is worse than its row allows, and
-/// a picture.
+/// Shows that the document has these rows and events, no cell that is worse than its row allows, and a picture.
 #[test]
 fn the_table_in_load_balancers_md_is_a_complete_run() {
     let text = fs::read_to_string(DOCUMENT).unwrap();
@@ -130,7 +114,7 @@ fn the_table_in_load_balancers_md_is_a_complete_run() {
     let rows: Vec<&str> = body.lines().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), ROWS.len(), "a row for each");
     let mut notes = Notes::default();
-    for (line, row) in std::iter::zip(rows, ROWS) {
+    for (line, row) in std::iter::zip(rows, ROWS.iter()) {
         let cells = line.strip_prefix(&format!("| {} | ", row.title()));
         let cells: Vec<&str> = cells.expect(line).trim_end_matches(" |").split(" | ").collect();
         assert_eq!(cells.len(), Event::all().len(), "{line}");
@@ -163,11 +147,11 @@ const SECONDS: f64 = 60.0;
 const HEAD: &str = include_str!("time-to-notice.head");
 
 /// Returns the names of the bars, each with its times from the shortest to the longest; none if the balancer never notices.
-fn bars(cells: &Cells) -> Vec<(&'static str, &[Duration])> {
-    let times = |number: usize| cells.get(&(number, Event::Cordon)).map_or(&[][..], |cell| &cell.left);
+fn bars(cells: &Cells) -> Vec<(&'static str, Vec<Duration>)> {
+    let times = |number: usize| cells.get(&(number, Event::Cordon)).map(Cell::left).unwrap_or_default();
     let rows = ROWS.iter().enumerate().filter_map(|(number, row)| Some((row.pictured?, times(number))));
     let mut bars: Vec<_> = rows.collect();
-    bars.insert(bars.len() - 1, (KUBE_PROXY, &[]));
+    bars.insert(bars.len() - 1, (KUBE_PROXY, Vec::new()));
     bars
 }
 

@@ -16,8 +16,7 @@ const REQUESTS_A_SECOND: u32 = 100;
 /// Far more than a request takes, or the next piece of an endless answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts constant traffic with a new connection for each request; it records the name of the node that
-/// answered.
+/// Starts traffic with a new connection for each request; it records the name of the node that answered.
 pub(crate) fn traffic(to: SocketAddr) -> Prober {
     Prober::start(to, |to| request(to, "/"), REQUESTS_A_SECOND, CLIENTS)
 }
@@ -40,7 +39,6 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Opens connections until one leads to `node`.
     pub(crate) fn on(node: &str, to: SocketAddr) -> Self {
         until("an answer that goes on, from the node", || Self::open(node, to).ok().flatten())
     }
@@ -62,7 +60,6 @@ impl Held {
         Ok(Some(Self { last, stream }))
     }
 
-    /// Returns true if the answer goes on.
     pub(crate) fn works(&self) -> bool {
         let asked = Instant::now();
         while asked.elapsed() < TIMEOUT {

@@ -2,7 +2,6 @@
 
 use nodegate_testbed::{NODE, Scenario};
 
-/// The body of the documents for a cordoned node.
 const CORDONED: &str = r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#;
 
 #[test]

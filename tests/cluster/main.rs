@@ -1,5 +1,4 @@
-//! The agent and its API server: the way through the whole program on any cluster, faults that only sockets, kernel
-//! and files show, and hostile clients.
+//! The agent and its API server: the whole way, faults that only sockets, kernel and files show, hostile clients.
 
 mod e2e;
 mod faults;

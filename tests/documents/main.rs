@@ -1,5 +1,4 @@
-//! The files that ship beside the programs are correct and work: documents, man pages, manifests, alerts and
-//! dashboard, the demo.
+//! The files that ship beside the programs: documents, man pages, manifests, alerts, packages, the demo.
 
 mod chart;
 mod circles;

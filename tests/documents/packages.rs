@@ -1,5 +1,4 @@
-//! The packages that hack/packages makes, with placeholders for the compiled programs. The tests of
-//! nodegate-haproxy install packages of the real program.
+//! The packages that hack/packages makes of placeholders. nodegate-haproxy's tests install those of the program.
 
 use crate::docs::pages::{ROOT, read};
 use crate::man;

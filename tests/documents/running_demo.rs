@@ -3,17 +3,14 @@
 use nodegate_testbed::network::ports::{self, Loopback};
 use nodegate_testbed::waiting::DEADLINE;
 use nodegate_testbed::{process, programs, until};
-use procfs::process::{Process, all_processes};
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// Returns the command of the example, which `cargo test` builds beside the agent. Each test has a network
-/// and ports of its own, and so has a real demo.
+/// Returns the command of the example. Each demo has a network and ports of its own.
 pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
     let mut command = Command::new(programs::demo());
     command.args(["--network", network.prefix().trim_end_matches('.')]);
@@ -56,22 +53,6 @@ impl Running {
         })
     }
 
-    fn dir(&self) -> &Path {
-        self.kubeconfig.parent().unwrap()
-    }
-
-    /// Returns the processes of its agents, known by their credentials.
-    pub(crate) fn agents(&self) -> Vec<i32> {
-        let (name, kubeconfig) = (OsStr::new("KUBECONFIG"), self.dir().join("kubeconfig"));
-        let is_ours = |process: &Process| {
-            // A process that has ended, or that of another user, is none of them.
-            process
-                .environ()
-                .is_ok_and(|environment| environment.get(name).is_some_and(|path| *path == kubeconfig))
-        };
-        all_processes().unwrap().flatten().filter(is_ours).map(|process| process.pid).collect()
-    }
-
     pub(crate) fn signal(&self, name: &str) {
         process::signal(self.child.id(), name);
     }
@@ -83,9 +64,10 @@ impl Running {
         (status, rest.join("\n"))
     }
 
+    /// Asserts that its directory is gone, and its ports are free, so no agent listens.
     pub(crate) fn assert_nothing_left(&self) {
-        assert_eq!(self.agents(), [] as [i32; 0]);
-        assert!(!self.dir().exists(), "{} is still there", self.dir().display());
+        let directory = self.kubeconfig.parent().unwrap();
+        assert!(!directory.exists(), "{} is still there", directory.display());
         for (node, ingress_port) in [11, 12, 13].into_iter().zip(self.ingress_port..) {
             for port in [25_001, 25_002, ingress_port] {
                 let address = (self.network.address(node), port);

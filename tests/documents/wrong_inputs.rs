@@ -1,8 +1,7 @@
 //! Wrong inputs of every program, each with its whole message: `wrong_inputs.txt`. A message names the flag, variable,
 //! file or parameter, the value, and what is accepted or what to do.
 
-use crate::docs::pages::ROOT;
-use crate::docs::steps::matches;
+use crate::docs::pages::{ROOT, matches};
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
 use std::fmt::Write as _;

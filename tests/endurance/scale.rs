@@ -1,5 +1,4 @@
-//! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same and answer the
-//! same.
+//! One agent in a cluster of one node, and in one of thousands: it must cost the same and answer the same.
 
 // `cargo test` compares 1 with 200 nodes; `make soak SCALE=5000` compares 1 with 5,000.
 
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 
 /// The size of a Node with a hundred images.
 const NODE_BYTES: usize = 20_000;
-/// The time after the start for the first lists and the first heartbeat.
 const SETTLE: Duration = Duration::from_secs(5);
 const FLIPS: usize = 20;
 
@@ -72,8 +70,7 @@ fn flip(sim: &Sim, agent: &Agent) -> Duration {
     took
 }
 
-/// Asserts that nothing has grown by more than the machine's noise, and prints the table. `cpu` is false where other
-/// tests use the processor, too.
+/// Prints the table. `cpu` is false where other tests use the processor, too.
 fn assert_flat(nodes: usize, time: Duration, cpu: bool) {
     let [small, large] = [1, nodes].map(|nodes| measure(nodes, time));
     let (mut table, mut grown) = (String::new(), Vec::new());

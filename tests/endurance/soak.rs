@@ -39,7 +39,6 @@ fn of_memory(first: u64) -> u64 {
     first + GROWTH_KIB.max(first * GROWTH_PERCENT / 100)
 }
 
-/// Returns the process's use of resources now.
 fn reading(pid: u32) -> [u64; 4] {
     let memory = process::memory(pid);
     let (descriptors, threads) = (process::descriptors(pid), process::threads(pid).len());
@@ -78,7 +77,6 @@ fn write_kubeconfig(soak: &Soak) {
     std::fs::write(soak.cluster.kubeconfig(), soak.cluster.sim.kubeconfig_for(&soak.token)).unwrap();
 }
 
-/// The times of a run.
 struct Plan {
     length: Duration,
     stale_after: Duration,
@@ -89,7 +87,6 @@ struct Plan {
     line_every: usize,
 }
 
-/// A run in progress.
 struct Soak {
     cluster: Scenario,
     token: String,
@@ -217,7 +214,6 @@ impl Soak {
     }
 }
 
-/// Runs the plan with these outages in turn.
 fn run(plan: &Plan, outages: &[Outage]) -> Soak {
     let (mut soak, began) = (Soak::start(plan), Instant::now());
     for (number, outage) in (0_u32..).zip(outages.iter().cycle()) {

@@ -24,5 +24,3 @@ mod zone;
 #[path = "../documents/docs/pages.rs"]
 #[expect(dead_code, reason = "the documents' tests read all pages")]
 mod pages;
-#[path = "../documents/docs/steps.rs"]
-mod steps;

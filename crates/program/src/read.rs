@@ -196,20 +196,4 @@ mod tests {
         assert_eq!(names, ["a", "b", "--count=7", "-x", "c"]);
         assert_eq!(lines, [r#"--count "0": takes 1 to 9"#]);
     }
-
-    #[test]
-    fn what_cannot_be_taken_apart_is_one_line() {
-        for (words, says) in [
-            ("--wat=1s", "unexpected argument '--wat' found; tip: a similar argument exists: '--wait'"),
-            ("--wait", "a value is required for '--wait <WAIT>' but none was supplied"),
-            ("serve", "unrecognized subcommand 'serve'; the commands: ask, take"),
-            ("--bogus", "unexpected argument '--bogus' found; leave it out: --help lists all"),
-        ] {
-            let words = ["program", words].map(OsString::from);
-            let error = parse::<Args>(&Args::command(), words).err().unwrap();
-            assert_eq!((one_line(&error, &Args::command()).as_str(), error.use_stderr()), (says, true));
-        }
-        let help = parse::<Args>(&Args::command(), ["program", "--help"].map(OsString::from)).err().unwrap();
-        assert!(!help.use_stderr());
-    }
 }

@@ -126,20 +126,4 @@ mod tests {
         assert_eq!(parse(""), Ok(List::default()));
         assert_eq!(parse("22,x"), Err("takes a list of ports".to_owned()));
     }
-
-    #[test]
-    fn a_choice_names_its_values() {
-        let parse = choice(&[("ready", 1), ("keep-drain", 2), ("not-ready", 3)]);
-        assert_eq!((parse("ready"), parse("not-ready")), (Ok(1), Ok(3)));
-        assert_eq!(parse("Ready"), Err("takes ready, keep-drain or not-ready".to_owned()));
-    }
-
-    #[test]
-    fn a_number_keeps_its_bounds() {
-        let parse = number(1..=100_u8, "takes 1 to 100");
-        assert_eq!((parse("1"), parse("100")), (Ok(1), Ok(100)));
-        for wrong in ["0", "101", "300", "-1", "", "x"] {
-            assert_eq!(parse(wrong), Err("takes 1 to 100"), "{wrong:?}");
-        }
-    }
 }

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A timeout that is not reached.
 const LONG: &str = "timeout=600";
 
 fn wait(agent: &Agent, query: &str) -> ProbeReply {
@@ -83,6 +82,11 @@ fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_have_acknowledg
     let first = hook(&agent, &acknowledged);
     endpoints(&cluster, 0);
     assert_eq!(said(&first.join().unwrap()), (200, "acknowledged: 2 balancers"));
+    let (code, lines) = super::wait(agent.address(), &["--service", SERVICE]);
+    assert!(code == 0 && lines.last().unwrap().ends_with(": 2 balancers"), "{lines:#?}");
+    agent.next_rendering();
+    assert!(agent.get("/").body.contains("shop/web: no ready endpoint here; its balancers know"));
+    assert_eq!(agent.metric("nodegate_service_acknowledged{service=\"shop/web\"}"), Some(1.0));
     let ready = format!("for=ready&service={SERVICE}");
     let late = wait(&agent, &format!("{ready}&timeout=1"));
     assert_eq!(said(&late), (504, "not ready within 1 s: shop/web has no ready endpoint here"));

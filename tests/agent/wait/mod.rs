@@ -1,5 +1,4 @@
-//! `nodegate wait`: its output and its exit codes, with and without probers. The core's own tests cover the
-//! same rules for longer times, under simulated time.
+//! `nodegate wait`: its output and its exit codes. The core's own tests cover the same rules for longer times.
 
 mod hooks;
 mod pods;
@@ -7,39 +6,22 @@ mod pods;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::run;
 use nodegate_testbed::prober::{Prober, Saw};
-use nodegate_testbed::{Agent, NODE, Scenario, http, programs, until};
+use nodegate_testbed::{Agent, NODE, Scenario, http, until};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs `nodegate wait` with these arguments to its end.
 fn wait(address: SocketAddr, args: &[&str]) -> (i32, Vec<String>) {
-    said(run(&[&["wait", "--addr", &address.to_string()], args].concat(), &[]))
-}
-
-fn said(output: Output) -> (i32, Vec<String>) {
+    let output = run(&[&["wait", "--addr", &address.to_string()], args].concat(), &[]);
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!text.contains(['\u{1b}', '\r']), "no terminal, no control characters: {text:?}");
     (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
 }
 
-/// Returns the output of `nodegate status`.
-fn status(address: SocketAddr) -> String {
-    let output = run(&["status", "--addr", &address.to_string()], &[]);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Starts `nodegate wait` with these arguments.
-fn waiting(address: SocketAddr, args: &[&str]) -> Child {
-    let mut command = Command::new(programs::agent());
-    command.args(["wait", "--addr", &address.to_string()]).args(args);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// The watched Service.
 const SERVICE: &str = "shop/web";
 const HEALTH: &str = "/health?drain=503";
 
@@ -74,8 +56,7 @@ fn balancer(number: u8, agent: &Agent, path: &'static str) -> Prober {
     Prober::start(agent.address(), ask, 10, 1)
 }
 
-/// Cordons the node, or uncordons it, and returns when the agent has seen that. A request for its health would be one
-/// of a prober.
+/// Returns when the agent has seen the change. A request for its health would be one of a prober.
 fn cordon(cluster: &Scenario, agent: &Agent, cordoned: bool) {
     let (set, verdict): (fn(&Sim, &str) -> bool, _) =
         if cordoned { (Sim::cordon, "draining") } else { (Sim::uncordon, "ready") };
@@ -83,7 +64,6 @@ fn cordon(cluster: &Scenario, agent: &Agent, cordoned: bool) {
     until(verdict, || (agent.get("/drain.json").json()["verdict"] == verdict).then_some(()));
 }
 
-/// Sets the number of ready endpoints of [`SERVICE`] on this node.
 fn endpoints(cluster: &Scenario, here: u64) {
     cluster.sim.set_endpoints("shop", "web", NODE, here);
 }
@@ -91,9 +71,10 @@ fn endpoints(cluster: &Scenario, here: u64) {
 #[test]
 fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again() {
     let (cluster, agent, _balancers) = asked_for(&[HEALTH; 2]);
-    let waiting = waiting(agent.address(), &[]);
+    let at = agent.address();
+    let waiting = thread::spawn(move || wait(at, &[]));
     cordon(&cluster, &agent, true);
-    let (code, lines) = said(waiting.wait_with_output().unwrap());
+    let (code, lines) = waiting.join().unwrap();
     assert_eq!(code, 0, "{lines:#?}");
     for balancer in ["127.0.9.1", "127.0.9.2"] {
         let acknowledged = format!("acknowledged  {balancer} {HEALTH}: ");
@@ -102,7 +83,8 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
     let last = lines.last().unwrap();
     assert!(last.starts_with("acknowledged after ") && last.ends_with(": 2 balancers"), "{last}");
     agent.next_rendering();
-    let shown = status(agent.address());
+    let shown = run(&["status", "--addr", &at.to_string()], &[]).stdout;
+    let shown = String::from_utf8(shown).unwrap();
     for word in [
         "drain  acknowledged by all 2 probers",
         "PROBER",
@@ -113,42 +95,8 @@ fn wait_ends_when_all_probers_have_acknowledged_and_when_the_node_is_ready_again
         assert!(shown.contains(word), "{word} in {shown}");
     }
     cordon(&cluster, &agent, false);
-    let (code, lines) = wait(agent.address(), &["--for", "ready"]);
+    let (code, lines) = wait(at, &["--for", "ready"]);
     assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
-}
-
-/// Shows that `--node` and `--node-uid` identify the agent. The networks of two clusters may overlap, so an
-/// address is not enough.
-#[test]
-fn wait_accepts_only_the_agent_of_the_named_node() {
-    let cluster = Scenario::start();
-    let agent = cluster.ready_agent(&[]);
-    let (at, uid) = (agent.address(), agent.get("/status.json").json()["uid"].as_str().unwrap().to_owned());
-    for args in [&["--node", "n2"][..], &["--node", NODE, "--node-uid", "u-of-another-cluster"]] {
-        let (code, lines) = wait(at, args);
-        let stranger = format!(
-            "not known: another cluster's agent answers at {at}: it speaks for Node n1 (uid {uid}), not "
-        );
-        assert!(code == 3 && lines.len() == 1 && lines[0].starts_with(&stranger), "{code} {lines:#?}");
-    }
-    let (code, lines) = wait(at, &["--node", NODE, "--node-uid", &uid, "--timeout=0s"]);
-    assert!(code == 1 && lines.iter().all(|line| !line.contains("another cluster")), "{code} {lines:#?}");
-}
-
-#[test]
-fn wait_follows_one_service() {
-    let (cluster, agent, _balancers) = asked_for(&["/services/shop/web"]);
-    let waiting = waiting(agent.address(), &["--service", SERVICE]);
-    endpoints(&cluster, 0);
-    let (code, lines) = said(waiting.wait_with_output().unwrap());
-    assert!(code == 0 && lines.last().unwrap().ends_with(": the one balancer that probes"), "{lines:#?}");
-    let acknowledged = "shop/web: no ready endpoint here; its balancers know";
-    agent.next_rendering();
-    let shown = status(agent.address());
-    assert!(shown.contains(acknowledged) && agent.get("/").body.contains(acknowledged), "{shown}");
-    assert_eq!(agent.metric("nodegate_service_acknowledged{service=\"shop/web\"}"), Some(1.0));
-    let (code, lines) = wait(agent.address(), &["--service", "shop/other"]);
-    assert!(code == 3 && lines[0].ends_with("name it with --watch-service"), "{lines:#?}");
 }
 
 /// Replaces an agent during a drain: the successor takes over the probers, so the acknowledgement does not start over.

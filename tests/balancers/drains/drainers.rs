@@ -6,13 +6,12 @@ use super::setup::{DRAIN_ON, Drained, Drains, agent};
 use crate::nodes::NODES;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::{http, programs, until, until_or};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// A tool that drains a node.
 pub(super) struct Drainer {
     pub(super) title: &'static str,
     /// The taint that it sets. Without one, it cordons.
@@ -165,12 +164,12 @@ impl Drains {
     }
 }
 
+const MANIFEST: &str = include_str!("../../../manifests/eviction-gate.yaml");
 const NAME: &str = "nodegate-eviction-gate";
 const REVIEWS: u16 = 25_005;
 const HEALTH: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 25_006);
 
-/// A running gate; ended when dropped.
 pub(super) struct Gate<'a> {
     scenario: &'a Drains,
     _program: Program,
@@ -179,25 +178,19 @@ pub(super) struct Gate<'a> {
 impl Drains {
     /// Starts the gate, and waits until evictions come to it.
     pub(super) fn gate(&self) -> Gate<'_> {
-        let sim = &self.nodes.cluster.sim;
-        let meta = json!({"name": NAME, "namespace": "nodegate"});
-        for object in [
-            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "nodegate"}}),
-            json!({"kind": "Secret", "apiVersion": "v1", "metadata": meta}),
+        let mut objects: Vec<Value> = serde_saphyr::from_multiple(MANIFEST).unwrap();
+        objects.retain(|object| {
+            object["kind"] == "Secret" || object["kind"] == "ValidatingWebhookConfiguration"
+        });
+        objects.push(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "nodegate"}}));
+        objects.push(
             json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
-                "metadata": {"name": NAME, "namespace": "nodegate", "labels": {"kubernetes.io/service-name": NAME}},
-                "endpoints": [{"addresses": [HEALTH.ip()], "conditions": {"ready": true}}],
-                "ports": [{"port": REVIEWS}]}),
-            json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
-            "metadata": {"name": NAME}, "webhooks": [{
-                "name": "eviction-gate.nodegate.io", "failurePolicy": "Ignore", "sideEffects": "None",
-                "timeoutSeconds": 3, "admissionReviewVersions": ["v1"],
-                "clientConfig": {"service": {"namespace": "nodegate", "name": NAME, "path": "/evict"}},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-                    "resources": ["pods/eviction"]}],
-            }]}),
-        ] {
-            sim.apply(object).unwrap();
+            "metadata": {"name": NAME, "namespace": "nodegate", "labels": {"kubernetes.io/service-name": NAME}},
+            "endpoints": [{"addresses": [HEALTH.ip()], "conditions": {"ready": true}}],
+            "ports": [{"port": REVIEWS}]}),
+        );
+        for object in objects {
+            self.nodes.cluster.sim.apply(object).unwrap();
         }
         let mut command = self.router().command(programs::eviction_gate());
         command.env("KUBECONFIG", self.nodes.cluster.admin().kubeconfig());

@@ -1,7 +1,7 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
+use super::Requests;
 use super::balancer::Balancer;
-use super::{EVICTED_WITHIN, Requests, SOON};
 use crate::backend::{Backend, SLOW};
 use crate::nodes::{HTTP_PORT, Lan, NODES, Nodes, node_address};
 use crate::traffic::request;
@@ -29,9 +29,7 @@ const SHARED: [u8; 4] = [10, 0, 0, 100];
 /// The requests per second of each client; some of its threads wait for slow answers.
 const PER_SECOND: u32 = 40;
 const THREADS: u32 = 8;
-/// One request in this number is slow.
 const SLOW_ONE_IN: u32 = 25;
-/// Far more than a drain needs.
 const TIMEOUT: &str = "--timeout=60s";
 
 /// The times at which pods were asked to end, with the node of each.
@@ -53,15 +51,6 @@ pub(super) struct Drained {
     pub(super) evicted: Duration,
 }
 
-impl Drained {
-    /// Returns true if the first eviction came later after acknowledged than client-go's silent retries
-    /// allow.
-    pub(super) fn is_late(&self) -> bool {
-        self.acknowledged
-            .is_some_and(|acknowledged| acknowledged <= SOON && self.evicted > acknowledged + EVICTED_WITHIN)
-    }
-}
-
 pub(super) fn agent(node: usize) -> SocketAddr {
     (node_address(node), HTTP_PORT).into()
 }
@@ -78,8 +67,7 @@ async fn run(lan: Arc<Lan>, pod: RunningPod, ends: PodEnds) {
 }
 
 impl Drains {
-    /// Starts with one balancer that has the shared address, and returns when the agents have listened long
-    /// enough to know their probers.
+    /// Starts with one balancer that has the shared address. The agents then know their probers.
     pub(super) fn start() -> Self {
         let nodes = Nodes::start(AGENT_ARGS);
         let sim = &nodes.cluster.sim;
@@ -154,8 +142,7 @@ impl Drains {
         self.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
         let evicted = self.first_eviction(node, cordoned);
         if goal.is_none() {
-            // Waits until the balancers have taken the node out: else the next drain would start with the
-            // node already out.
+            // Else the next drain would start with the node already out.
             self.wait(node, "acknowledged");
         }
         self.bring_back(node);
@@ -168,7 +155,6 @@ impl Drains {
         until("a pod to be evicted", || self.ends.lock().unwrap().iter().find_map(first))
     }
 
-    /// Puts a drained node back into the pool.
     pub(super) fn bring_back(&self, node: usize) {
         self.kubectl(&["uncordon", NODES[node]]);
         self.wait(node, "ready");
@@ -188,7 +174,6 @@ impl Drains {
         self.router().act(|| self.nodes.cluster.kubectl(args));
     }
 
-    /// Returns true if the node has this annotation.
     pub(super) fn has_annotation(&self, node: usize, name: &str) -> bool {
         let object = self.nodes.cluster.sim.node(NODES[node]).unwrap();
         !object["metadata"]["annotations"][name].is_null()
@@ -205,14 +190,12 @@ impl Drains {
         must_run(&mut command);
     }
 
-    /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
         let mut command = self.router().command(programs::agent());
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
         must_run(&mut command);
     }
 
-    /// Returns the results of the requests that began in this time.
     pub(super) fn requests_started(&self, from: Instant, to: Instant) -> Requests {
         let all = self.clients.each_ref().map(|client| {
             let probes = client.probes().into_iter().filter(|probe| (from..to).contains(&probe.sent));

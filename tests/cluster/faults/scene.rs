@@ -1,5 +1,6 @@
 //! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
+use nodegate_kube_sim::Sim;
 use nodegate_testbed::prober::{Probe, Prober, health, trail};
 use nodegate_testbed::{Agent, NODE, Scenario, until, until_or};
 use std::time::{Duration, Instant};
@@ -8,15 +9,12 @@ use std::time::{Duration, Instant};
 const STALE_AFTER: Duration = Duration::from_secs(2);
 /// For faults that must end before the cache is stale, an agent has no arguments.
 pub(crate) const SOON_STALE: &[&str] = &["--stale-after=2s"];
-/// The tolerance for that.
 const GRACE: Duration = Duration::from_secs(1);
-/// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
-/// backoff.
+/// To detect and replace a connection whose packets vanish: 4 s for the kernel, and the first backoff.
 pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 /// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
 /// attempt that began before the repair.
 const BACK_WITHIN: Duration = Duration::from_secs(16);
-/// The rate of the load balancer's probes.
 const PROBES_A_SECOND: u32 = 50;
 /// The number of probes before and during the fault: enough to tell one log line from one for each request.
 const SOME: usize = 25;
@@ -38,8 +36,6 @@ pub(crate) struct Scene {
     pub(crate) prober: Prober,
     began: Instant,
     healed: Instant,
-    /// The answers that a load balancer saw up to the recovery, in their order.
-    trail: Vec<String>,
 }
 
 /// Starts a cluster whose kubelet renews its Lease twice a second.
@@ -48,7 +44,6 @@ pub(crate) fn cluster() -> Scenario {
 }
 
 impl Scene {
-    /// Starts an agent with these arguments, and a load balancer.
     pub(crate) fn start(args: &[&str]) -> Self {
         let cluster = cluster();
         let agent = cluster.agent(args);
@@ -63,10 +58,9 @@ impl Scene {
         let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
         prober.wait(SOME);
         let now = Instant::now();
-        Self { cluster, agent, prober, began: now, healed: now, trail: Vec::new() }
+        Self { cluster, agent, prober, began: now, healed: now }
     }
 
-    /// Injects the fault, and starts its time.
     pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
         self.cluster.sim.counters().reset();
         let injected = inject(self);
@@ -82,7 +76,6 @@ impl Scene {
         repair(self)
     }
 
-    /// Waits for some more probes.
     pub(crate) fn lasts(&self) {
         self.prober.wait(SOME);
     }
@@ -95,11 +88,10 @@ impl Scene {
         self.lasts();
         assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(1.0));
         assert_eq!(self.agent.metric("nodegate_fail_open_total"), Some(0.0));
-        self.logged_once(WARNING);
+        self.agent.logs_once(WARNING);
     }
 
-    /// Asserts that a load balancer sees `answer`, and that no probe sent after the bound got another answer
-    /// before.
+    /// Asserts that a load balancer sees `answer`, and that no probe after the bound got another one before.
     pub(crate) fn notices(&self, answer: &str, within: Duration) {
         let noticed = self.first(answer, self.began);
         let since = |probe: &&Probe| probe.sent >= self.began && probe.sent <= noticed.sent;
@@ -120,63 +112,41 @@ impl Scene {
         until(reason, || self.agent.metric(&name).filter(|count| *count >= times));
     }
 
-    /// Asserts that a load balancer sees `answer` after the repair, that log and metrics report the recovery
-    /// if the cache was stale, and that the agent then follows the Node.
-    pub(crate) fn recovers(&mut self, answer: &str) {
-        let first = self.first(answer, self.healed);
-        self.is_back(first.answered);
-        self.record(first.answered);
-        assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
-        if self.agent.logged(WARNING) > 0 {
-            self.logged_once(WARNING);
-            self.logged_once(RECOVERED);
-        }
-        self.follows();
-    }
-
-    /// Waits until both watches are open again.
-    pub(crate) fn watches_again(&self) {
-        until("watches", || (self.cluster.sim.counters().read().watches >= 2).then_some(()));
-        self.is_back(Instant::now());
-    }
-
-    /// Asserts that the recovery came in time.
-    fn is_back(&self, at: Instant) {
-        let (took, probes) = (at - self.healed, self.prober.probes());
-        let since = probes.iter().filter(|probe| probe.sent >= self.healed && probe.sent <= at);
+    /// Asserts that a load balancer sees the last of these answers after the repair, and all of them up to then; that
+    /// every probe got an answer; that log and metrics report the recovery if the cache was stale; and that the agent
+    /// then follows the Node. Prints a line.
+    pub(crate) fn recovers(mut self, fault: &str, seen: &[&str]) {
+        let first = self.first(seen[seen.len() - 1], self.healed);
+        let (took, mut probes) = (first.answered - self.healed, self.prober.probes());
+        probes.retain(|probe| probe.answered <= first.answered);
+        let since = probes.iter().filter(|probe| probe.sent >= self.healed);
         let allowed = BACK_WITHIN + lag(since) * STEPS;
         assert!(took <= allowed, "back after {took:?}, of {allowed:?}\n{}", self.agent.log_text());
-    }
-
-    /// Asserts that load balancers notice nothing, and that the agent follows the Node.
-    pub(crate) fn goes_on(&mut self) {
-        self.lasts();
-        self.record(Instant::now());
-        self.follows();
-    }
-
-    /// Records the trail up to this time.
-    fn record(&mut self, at: Instant) {
-        let mut seen = self.prober.probes();
-        seen.retain(|probe| probe.answered <= at);
-        self.trail = trail(&seen);
-    }
-
-    /// Asserts that the agent sees changes of the Node.
-    pub(crate) fn follows(&self) {
-        for (answer, change) in [(CORDONED, true), (FRESH, false)] {
-            let (now, sim) = (Instant::now(), &self.cluster.sim);
-            if change {
-                sim.cordon(NODE)
-            } else {
-                sim.uncordon(NODE)
-            };
+        assert_eq!(trail(&probes), seen, "{}", self.agent.log_text());
+        assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
+        for line in [WARNING, RECOVERED] {
+            if seen.contains(&STALE) {
+                self.agent.logs_once(line);
+            }
+            assert!(seen.contains(&STALE) || self.agent.logged(line) == 0, "{}", self.agent.log_text());
+        }
+        for (answer, change) in [(CORDONED, Sim::cordon as fn(&Sim, &str) -> bool), (FRESH, Sim::uncordon)] {
+            let now = Instant::now();
+            change(&self.cluster.sim, NODE);
             self.first(answer, now);
         }
+        self.prober.wait(1);
+        self.prober.stop();
+        let after = |probe: &Probe| probe.sent.saturating_duration_since(self.began);
+        let failed: Vec<_> =
+            self.prober.failed().iter().map(|probe| (probe.result(), after(probe))).collect();
+        assert!(failed.is_empty(), "after the fault: {failed:?}\n{}", self.agent.log_text());
+        assert_eq!(self.agent.get("/livez").status, 200);
+        println!("{fault}: {}; {} probes, 0 failed", seen.join(" → "), self.prober.probes().len());
     }
 
     /// Returns the first probe sent after `from` that got `answer`.
-    pub(crate) fn first(&self, answer: &str, from: Instant) -> Probe {
+    fn first(&self, answer: &str, from: Instant) -> Probe {
         let found = until_or(
             || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.result() == answer),
             || format!("waited for {answer}; {:?}\n{}", self.prober.counts(), self.agent.log_text()),
@@ -184,32 +154,6 @@ impl Scene {
         // A probe that was sent before may still be in flight; there is one at a time.
         self.prober.wait(1);
         found
-    }
-
-    pub(crate) fn logged_once(&self, line: &str) {
-        self.agent.logs_once(line);
-    }
-
-    /// Asserts that no answer was stale.
-    pub(crate) fn never_stale(&self) {
-        assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
-    }
-
-    /// Asserts this trail, and that every probe got an answer. Prints a line.
-    pub(crate) fn ends(mut self, fault: &str, trail: &[&str]) {
-        self.prober.wait(1);
-        self.prober.stop();
-        let failed = self.prober.failed();
-        let describe = |probe: &Probe| {
-            let after = probe.sent.saturating_duration_since(self.began);
-            format!("{} sent {after:?} after the fault, {:?} later", probe.saw, probe.answered - probe.sent)
-        };
-        let failed: Vec<String> = failed.iter().map(describe).collect();
-        assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
-        assert_eq!(self.trail, trail, "{}", self.agent.log_text());
-        assert_eq!(self.agent.get("/livez").status, 200);
-        let (trail, probes) = (self.trail.join(" → "), self.prober.probes().len());
-        println!("{fault}: {trail}; {probes} probes, 0 failed");
     }
 }
 

@@ -4,8 +4,8 @@ use nodegate_testbed::process::allow_descriptors;
 use std::future::pending;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpSocket, TcpStream};
@@ -14,7 +14,6 @@ use tokio::time::{sleep, timeout};
 
 /// More descriptors than the strangers have connections.
 const DESCRIPTORS: u64 = 14_000;
-/// The number of a row's connections.
 const CONNECTIONS: usize = 1300;
 /// The longest time that a stranger waits for the kernel to connect it.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -24,7 +23,6 @@ const CONNECT_OF_IMPATIENT: Duration = Duration::from_millis(20);
 const MOST_ADDRESSES: usize = 400;
 const MOST_ATTACKS: usize = 160;
 
-/// The addresses of the strangers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     /// So many IPv4 addresses.
@@ -69,81 +67,41 @@ impl std::fmt::Display for From {
 }
 
 /// What a stranger does on a connection after its first bytes.
-#[derive(Clone, Copy)]
-pub(crate) enum Then {
+enum Then {
     /// Reads nothing, and waits until the server closes the connection.
     Holds,
-    /// Reads until the end.
     Reads,
-    /// Sends these bytes again and again.
-    Repeats(&'static str, Duration),
-    /// Ends its side, and reads.
+    Repeats(String, Duration),
     EndsItsSide,
-    /// Closes the connection.
     Leaves,
-    /// Resets the connection.
     Resets,
 }
 
-/// A kind of attack: its name, and what it does.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    first: fn() -> String,
     then: Then,
+    first: String,
 }
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
 const WAIT: &str = "GET /wait?for=ready&timeout=600 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-const fn kind(name: &'static str, first: fn() -> String, then: Then) -> Kind {
-    Kind { name, first, then }
+/// The kinds of attacks: name | what a stranger does after its first bytes | these, as in JSON; `{…}*9` is repeated.
+pub(crate) static KINDS: LazyLock<Vec<Kind>> =
+    LazyLock::new(|| include_str!("attacks.txt").lines().map(Kind::parse).collect());
+
+fn bytes(text: &str) -> String {
+    let text: String = serde_json::from_str(&format!("\"{text}\"")).unwrap();
+    let text = text.replace("<health>", HEALTH).replace("<wait>", WAIT);
+    let mut parts = text.split('{');
+    let mut all = parts.next().unwrap().to_owned();
+    for (repeated, rest) in parts.map(|part| part.split_once("}*").unwrap()) {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        all += &repeated.repeat(rest[..end].parse().unwrap());
+        all += &rest[end..];
+    }
+    all
 }
-
-pub(crate) const KINDS: [Kind; 25] = [
-    kind("none, for comparison", String::new, Then::Leaves),
-    kind("/wait and 30 kB more", || WAIT.to_owned() + "GET /" + &"x".repeat(30_000), Then::Holds),
-    kind(
-        "95 headers of an unfinished head",
-        || format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(95)),
-        Then::Holds,
-    ),
-    kind("95 headers", || format!("{WAIT}GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(95)), Then::Holds),
-    kind("HTTP/2", || "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned() + &"\0".repeat(900), Then::Holds),
-    kind("kept", || HEALTH.to_owned(), Then::Holds),
-    kind(
-        "endless POST",
-        || "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n".to_owned(),
-        Then::Repeats(BODY, Duration::ZERO),
-    ),
-    kind("pipelines, unread", || HEALTH.repeat(2000), Then::Holds),
-    kind("pipelines, read", || HEALTH.repeat(200), Then::Reads),
-    kind(
-        "second head over 8 KiB",
-        || format!("{HEALTH}GET / HTTP/1.1\r\na: {}", "x".repeat(9000)),
-        Then::Holds,
-    ),
-    kind("2,000 tiny headers", || format!("GET / HTTP/1.1\r\n{}\r\n", "a:\r\n".repeat(2000)), Then::Holds),
-    kind("/wait and 20 kB more, then gone", || WAIT.to_owned() + &"x".repeat(20_000), Then::Leaves),
-    kind("silent", String::new, Then::Holds),
-    kind("a byte of a head now and then", String::new, Then::Repeats("a", Duration::from_millis(500))),
-    kind("opened and closed", String::new, Then::Leaves),
-    kind("opened and closed, impatient", String::new, Then::Leaves),
-    kind("opened and reset", || "GET".to_owned(), Then::Resets),
-    kind("unfinished PROXY headers", || "PROXY TCP4 10.0.0.1 ".to_owned(), Then::Holds),
-    kind("TLS hellos", || "\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned() + &"\0".repeat(512), Then::Reads),
-    kind("large answers, unread", || "GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16), Then::Holds),
-    kind("/metrics, read", || "GET /metrics HTTP/1.0\r\n\r\n".to_owned(), Then::Reads),
-    kind("half-closed /wait", || WAIT.to_owned(), Then::EndsItsSide),
-    kind("requests without a version", || "GET /\r\n".to_owned(), Then::Reads),
-    kind(
-        "endless chunks",
-        || "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
-        Then::Repeats("1\r\na\r\n", Duration::from_millis(1)),
-    ),
-    kind("long names of probers", names, Then::Reads),
-];
-
-const BODY: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
 /// Returns the probe request of a prober with a name that is as long as a header can be.
 fn names() -> String {
@@ -187,7 +145,6 @@ impl Attack {
         Self { opened, began: Instant::now(), runtime: Some(runtime) }
     }
 
-    /// Returns the connections per second that were opened.
     #[expect(clippy::cast_precision_loss, reason = "millions at most")]
     pub(crate) fn rate(&self) -> f64 {
         self.opened.load(Ordering::Relaxed) as f64 / self.began.elapsed().as_secs_f64()
@@ -200,7 +157,6 @@ impl Drop for Attack {
     }
 }
 
-/// Connects from an address of the network.
 pub(crate) async fn connect(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = if to.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
     socket.bind((from, 0).into())?;
@@ -208,9 +164,23 @@ pub(crate) async fn connect(from: IpAddr, to: SocketAddr) -> std::io::Result<Tcp
 }
 
 impl Kind {
-    /// Plays a connection to its end.
+    fn parse(line: &'static str) -> Self {
+        let mut cells = line.split(" | ");
+        let (name, then, first) = (cells.next().unwrap(), cells.next().unwrap(), cells.next());
+        let then = match then.split(' ').collect::<Vec<_>>()[..] {
+            ["holds"] => Then::Holds,
+            ["reads"] => Then::Reads,
+            ["ends-its-side"] => Then::EndsItsSide,
+            ["leaves"] => Then::Leaves,
+            ["resets"] => Then::Resets,
+            ["repeats", ms, text] => Then::Repeats(bytes(text), Duration::from_millis(ms.parse().unwrap())),
+            _ => panic!("{line}"),
+        };
+        Self { name, then, first: bytes(first.unwrap_or_default()) }
+    }
+
     async fn play(&self, mut stream: TcpStream) {
-        let first = (self.first)();
+        let first = if self.first == "<name>" { names() } else { self.first.clone() };
         let mut buffer = [0; 4096];
         if let Then::Holds = self.then {
             let (read, mut write) = stream.split();
@@ -223,14 +193,14 @@ impl Kind {
         if stream.write_all(first.as_bytes()).await.is_err() {
             return;
         }
-        match self.then {
+        match &self.then {
             Then::Holds | Then::Leaves => return,
             Then::Reads => {}
             Then::Resets => return drop(stream.set_zero_linger()),
             Then::EndsItsSide => drop(stream.shutdown().await),
-            Then::Repeats(bytes, pause) => {
-                while stream.write_all(bytes.as_bytes()).await.is_ok() {
-                    sleep(pause).await;
+            Then::Repeats(text, pause) => {
+                while stream.write_all(text.as_bytes()).await.is_ok() {
+                    sleep(*pause).await;
                 }
                 return;
             }

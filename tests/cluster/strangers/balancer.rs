@@ -1,5 +1,4 @@
-//! A load balancer that probes five times a second, on a new connection each time and as often on a kept one, and the
-//! kubelet, which asks the program for its own health.
+//! A load balancer that probes on new connections and on a kept one, and the kubelet, which asks for `/livez`.
 
 use nodegate_testbed::http::{connect_from, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
@@ -8,7 +7,6 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The rate of each kind.
 const PROBES_A_SECOND: u32 = 5;
 /// The longest time that a probe may take, as long as that of most balancers.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,7 +14,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The probers: on new connections, on the kept one, and the kubelet.
 pub(crate) struct Balancer([Prober; 3]);
 
-/// The results of its probes.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) probes: usize,
@@ -50,7 +47,6 @@ impl Balancer {
         Self([start(new(from, path)), Prober::start(to, on_the_kept, PROBES_A_SECOND, 1), kubelet])
     }
 
-    /// Waits for this number of probes of each kind.
     pub(crate) fn wait(&self, count: usize) {
         self.0.iter().for_each(|prober| prober.wait(count));
     }

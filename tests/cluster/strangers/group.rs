@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD_US: u64 = 100_000;
 
-/// The directories of one cgroup: one, or with cgroup v1 one for each controller. Dropping it removes them;
-/// drop its processes first.
+/// The directories of one cgroup; cgroup v1 has one for each controller. Drop its processes first.
 pub(crate) struct Group {
     directories: Vec<PathBuf>,
-    /// The file with the peak of memory.
     peak: PathBuf,
 }
 

@@ -23,18 +23,15 @@ use std::time::{Duration, Instant};
 /// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
-/// The limit for an agent that is not optimised.
 const MILLICPU_OF_DEBUG: u64 = 500;
 
-/// The bounds under attack: half of the memory limit, an answer within a second, and the limit of connections with what
-/// the agent needs besides.
+/// The bounds under attack: half of the memory, an answer within a second, the limit of connections and some more.
 const MOST_MEMORY_KIB: u64 = 32 * 1024;
 const SLOWEST: Duration = Duration::from_secs(1);
 const MOST_DESCRIPTORS: usize = 512 + 128;
 
 /// The time after which a balancer is known that probes five times a second.
 const KNOWN: Duration = Duration::from_secs(15);
-/// The length of an attack in a test.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The strangers' networks are beside the balancers'.
@@ -44,7 +41,6 @@ const NETWORK: &str = "\
 const SERVER: [&str; 2] = ["10.8.0.1", "fd08::1"];
 const BALANCER: [&str; 2] = ["10.9.255.1", "fd09::1"];
 
-/// A port that is attacked.
 struct Port {
     name: &'static str,
     number: u16,
@@ -88,7 +84,6 @@ struct Scene {
     network: Namespace,
 }
 
-/// The result of an attack.
 struct Row {
     name: String,
     seen: Seen,
@@ -103,8 +98,7 @@ struct Row {
 }
 
 impl Scene {
-    /// Starts a program whose balancer probes over IPv6 or IPv4. One that is not optimised gets more CPU, and knows
-    /// the balancer by `--balancers`.
+    /// One that is not optimised gets more CPU, and knows the balancer by `--balancers`.
     fn start(port: &Port, is_optimised: bool, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
         network.shell(NETWORK);
@@ -137,7 +131,6 @@ impl Scene {
         !Path::new(&format!("/proc/{}/exe", self.program.pid())).exists()
     }
 
-    /// Attacks the program's port.
     fn play(&self, kind: &'static Kind, from: From, duration: Duration, beside: Option<&Self>) -> Row {
         let _stay = self.network.stay();
         self.balancer.take();
@@ -173,7 +166,6 @@ impl Scene {
 }
 
 impl Row {
-    /// Returns the failure, if any.
     fn mistake(&self) -> Option<String> {
         if self.has_ended {
             return Some("the program was killed".to_owned());
@@ -237,9 +229,8 @@ fn a_stranger_in_the_network_of_the_balancer_does_not_disturb_it() {
     assert_harmless(&["pipelines, unread", "kept"], From::Beside);
 }
 
-/// Prints the tables, one for each port;
-/// `STRANGERS_SECONDS` sets the length of each attack, `STRANGERS_PORT` selects a port, and `STRANGERS` rows by a part of
-/// the name.
+/// `STRANGERS_SECONDS` is the length of an attack; `STRANGERS_PORT` and `STRANGERS` select ports and rows by a part of
+/// their names.
 #[test]
 #[ignore = "make faults"]
 fn table() {

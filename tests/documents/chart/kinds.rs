@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-/// What a kind of setting takes.
 pub(crate) struct Kind {
     pub(crate) pattern: String,
     /// What is between the elements of a list; empty for a single value.
@@ -25,7 +24,6 @@ const KINDS: &str = include_str!("kinds.txt");
 /// another are in `[[…..…]]`. `type` is any condition but Ready.
 const PARTS: &str = include_str!("parts.txt");
 
-/// The settings of each check.
 const CHECKS: &str = include_str!("checks.txt");
 
 /// Returns the rows of a file with a name and a pattern.
@@ -33,7 +31,6 @@ fn rows(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)
     text.lines().map(|row| row.split_once(" | ").unwrap())
 }
 
-/// Returns the parts of patterns.
 pub(crate) fn parts() -> Vec<(&'static str, String)> {
     let part = |(name, pattern): (&'static str, &str)| match name {
         "ip6" => (name, ip6()),
@@ -90,7 +87,6 @@ fn duration(low: u64, high: u64) -> String {
     format!("({})", all.collect::<Vec<_>>().join("|"))
 }
 
-/// Returns the pattern of the settings of single checks.
 fn check_settings() -> String {
     let all = rows(CHECKS).map(|(check, own)| format!("{check}:(<timing>|{own})(,(<timing>|{own}))*"));
     format!("({})", all.collect::<Vec<_>>().join("|"))

@@ -5,7 +5,6 @@ mod gitops;
 mod kinds;
 mod program;
 mod readme;
-mod recipes;
 mod settings;
 mod values;
 
@@ -15,7 +14,6 @@ use nodegate_testbed::programs;
 use serde_json::Value;
 use std::fs;
 
-/// Returns the chart's directory.
 fn chart() -> String {
     format!("{ROOT}/charts/nodegate")
 }
@@ -36,7 +34,6 @@ fn helm(args: &[&str]) -> Result<String, String> {
     programs::try_run(&mut command)
 }
 
-/// Renders the chart with these values.
 fn template(values: &Value) -> Result<Manifests, String> {
     template_as("nodegate", "nodegate", values)
 }
@@ -49,7 +46,6 @@ fn template_as(release: &str, namespace: &str, values: &Value) -> Result<Manifes
     helm(&args).map(|yaml| Manifests::parse(&yaml))
 }
 
-/// Returns values with these more.
 fn with(mut values: Value, more: &Value) -> Value {
     values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     values

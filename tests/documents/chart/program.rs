@@ -3,10 +3,10 @@
 use nodegate_testbed::programs;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A program whose settings are values of the chart.
 pub(crate) struct Program {
     /// The place of its settings among the values.
     pub(crate) of: &'static str,
@@ -26,10 +26,7 @@ pub(crate) fn all() -> [Program; 3] {
 
 impl Program {
     /// Starts the program with these variables. Returns what it says of the wrong ones, by the names of the flags.
-    pub(crate) fn mistakes<'a>(
-        &self,
-        env: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> BTreeMap<String, String> {
+    pub(crate) fn mistakes<T: AsRef<OsStr>>(&self, env: Vec<(T, T)>) -> BTreeMap<String, String> {
         let mut command = Command::new("/usr/bin/timeout");
         command.arg("60").arg(&self.path).args(self.end).env_clear().envs(env).stdin(Stdio::null());
         let output = command.output().unwrap();

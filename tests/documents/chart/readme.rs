@@ -21,10 +21,7 @@ fn keys(yaml: &str) -> Vec<Key> {
         let text = line.trim_start();
         let indent = line.len() - text.len();
         if let Some(more) = text.strip_prefix("# ") {
-            if !comment.is_empty() {
-                comment.push(' ');
-            }
-            comment.push_str(more);
+            comment = format!("{comment} {more}").trim_start().to_owned();
         } else if let Some((name, _)) = text.split_once(':').filter(|_| !text.starts_with('-')) {
             path.retain(|(at, _)| *at < indent);
             path.push((indent, name.to_owned()));

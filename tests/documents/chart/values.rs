@@ -1,10 +1,10 @@
 //! Helm rejects wrong values with a message, and the others work as values.yaml describes.
 
 use super::{template, template_as, with};
+use crate::docs::pages;
 use crate::manifests::{Json, Manifests};
 use serde_json::{Value, json};
 
-/// Wrong values, and the part of Helm's message that names them.
 const REFUSED: &str = include_str!("refused.txt");
 /// Values, and below each what the chart makes of them.
 const RENDERED: &str = include_str!("rendered.txt");
@@ -81,4 +81,18 @@ fn names_follow_the_release_or_its_overrides() {
             assert!(found == "shop" || found.starts_with(name), "{found}");
         }
     }
+}
+
+#[test]
+fn the_chart_accepts_all_values_in_the_documents() {
+    let mut found = 0;
+    for block in pages::all().into_iter().flat_map(|page| page.blocks) {
+        if block.language == "yaml" && block.body.lines().any(|line| matches!(line, "settings:" | "image:")) {
+            let digest = format!("sha256:{}", "7".repeat(64));
+            let values: Value = serde_saphyr::from_str(&block.body.replace("sha256:…", &digest)).unwrap();
+            template(&values).unwrap_or_else(|error| panic!("{}: {error}", block.body));
+            found += 1;
+        }
+    }
+    assert!(found >= 4, "only {found} were found");
 }

@@ -8,8 +8,7 @@
 //
 // The blocks of a page run in their order, from the top of the repository, each page with a demo of its own.
 
-use super::pages::{self, Block, Page};
-use super::steps::{Step, matches};
+use super::pages::{self, Block, Page, Step, matches};
 use crate::running_demo::Running;
 use nodegate_testbed::programs;
 use nodegate_testbed::waiting::DEADLINE;

@@ -6,14 +6,13 @@
 // - ```` ```text tried-by: tests/… ````: a test that runs the same configuration;
 // - ```` ```text not-tried: https://… ````: the source; the section says "not tried" to the reader.
 
-use super::pages::{self, Block, Page, read};
+use super::pages::{self, Block, Page, files_below, read};
 use nodegate_testbed::programs::try_run;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The directories of files that tests run completely: tests/balancers, tests/documents/manifests and
-/// crates/nodegate-haproxy/tests do.
+/// The directories of files that tests run completely.
 const TRIED: [&str; 3] = ["docs/load-balancers", "examples/haproxy", "manifests"];
 
 /// The languages of configurations. Blocks in other languages are output or commands.
@@ -35,15 +34,6 @@ fn is_configuration(page: &Page, block: &Block) -> bool {
         || (page.path.starts_with(COOKBOOK) && unnamed)
 }
 
-fn files(directory: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-        match entry.path() {
-            path if path.is_dir() => files(&path, found),
-            path => found.extend(fs::read_to_string(path).map(|text| lines(&text))),
-        }
-    }
-}
-
 /// Normalises the text, so that indentation and empty lines do not matter.
 fn lines(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -58,7 +48,6 @@ fn before(page: &Page, block: &Block) -> String {
     lines[heading..].join(" ")
 }
 
-/// Returns the mistake of a block, if any.
 fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
     let why = if let Some(source) = block.note.strip_prefix("not-tried:") {
         let says = before(page, block).to_lowercase().contains("not tried");
@@ -97,10 +86,8 @@ fn kustomize(text: &str) -> bool {
 
 #[test]
 fn every_documented_configuration_is_tested_or_marked() {
-    let mut tried = Vec::new();
-    for directory in TRIED {
-        files(&Path::new(pages::ROOT).join(directory), &mut tried);
-    }
+    let files = TRIED.iter().flat_map(|directory| files_below(&Path::new(pages::ROOT).join(directory)));
+    let tried: Vec<_> = files.filter_map(|file| Some(lines(&fs::read_to_string(file).ok()?))).collect();
     let pages = pages::all();
     let blocks = pages.iter().flat_map(|page| page.blocks.iter().map(move |block| (page, block)));
     let (mut found, mut mistakes) = (0, Vec::new());

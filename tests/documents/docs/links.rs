@@ -1,25 +1,18 @@
 //! All links have a target, and all named files and make targets exist.
 
-use super::pages::{self, Page};
+use super::pages::{self, Page, files_below};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Returns GitHub's anchors of a page's headings, and those that it names itself.
 fn anchors(page: &Page) -> BTreeSet<String> {
-    let mut seen = BTreeMap::<String, usize>::new();
     let headings = page.prose.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
-        let text = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>()
+        let text = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect::<String>()
     };
     let named = page.prose.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next());
-    let named: Vec<String> = named.map(str::to_owned).collect();
-    let unique = |name: String| {
-        let count = seen.entry(name.clone()).and_modify(|count| *count += 1).or_default();
-        if *count == 0 { name } else { format!("{name}-{count}") }
-    };
-    headings.map(anchor).map(unique).chain(named).collect()
+    headings.map(anchor).chain(named.map(str::to_owned)).collect()
 }
 
 /// Returns the targets of `[text](target)`, except for other sites.
@@ -28,17 +21,11 @@ fn links(page: &Page) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.contains("://"))
 }
 
-/// Resolves a path relative to a page into one from the top of the repository.
-fn resolve(page: &Page, target: &str) -> PathBuf {
-    let mut path = Path::new(&page.path).parent().unwrap().to_owned();
-    for component in Path::new(target).components() {
-        match component {
-            Component::ParentDir => assert!(path.pop(), "{}: {target} leaves the repository", page.path),
-            Component::CurDir => {}
-            other => path.push(other),
-        }
-    }
-    path
+/// Returns the path from the top of the repository of a file that a page names; `None` if it is not there.
+fn resolve(page: &Page, target: &str) -> Option<PathBuf> {
+    let root = Path::new(pages::ROOT).canonicalize().unwrap();
+    let path = root.join(&page.path).parent()?.join(target).canonicalize().ok()?;
+    path.strip_prefix(root).ok().map(Path::to_owned)
 }
 
 #[test]
@@ -49,10 +36,9 @@ fn every_link_in_the_documents_has_a_target() {
     for page in &pages {
         for link in links(page) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let path = if file.is_empty() { PathBuf::from(&page.path) } else { resolve(page, file) };
-            let there = Path::new(pages::ROOT).join(&path).exists();
-            let known = anchors.get(path.to_str().unwrap());
-            if !there || !(anchor.is_empty() || known.is_some_and(|known| known.contains(anchor))) {
+            let path = if file.is_empty() { Some(PathBuf::from(&page.path)) } else { resolve(page, file) };
+            let known = |path: PathBuf| anchors.get(path.to_str()?).map(|known| known.contains(anchor));
+            if !path.is_some_and(|path| anchor.is_empty() || known(path) == Some(true)) {
                 broken.push(format!("{}: {link}", page.path));
             }
         }
@@ -65,12 +51,10 @@ fn every_link_in_the_documents_has_a_target() {
 fn every_configuration_of_a_load_balancer_is_on_a_page() {
     let linked: BTreeSet<PathBuf> = pages::all()
         .iter()
-        .flat_map(|page| links(page).map(|link| resolve(page, link)).collect::<Vec<_>>())
+        .flat_map(|page| links(page).filter_map(|link| resolve(page, link)).collect::<Vec<_>>())
         .collect();
-    let directory = Path::new(pages::ROOT).join("docs/load-balancers");
-    let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let files = programs.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap());
-    for file in files.map(|entry| entry.unwrap().path()) {
+    let files = files_below(&Path::new(pages::ROOT).join("docs/load-balancers"));
+    for file in files.iter().filter(|file| file.extension().is_none_or(|end| end != "md")) {
         assert!(linked.contains(file.strip_prefix(pages::ROOT).unwrap()), "no page names {}", file.display());
     }
 }

@@ -4,7 +4,10 @@
 use super::pages::{self, read};
 use nodegate_eviction_gate::GateMetrics;
 use nodegate_http::Format;
+use nodegate_testbed::programs::must_run;
+use nodegate_testbed::{Scenario, until};
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 /// Names with the programs' prefix that are no metrics: `HAProxy`'s backends, and crates in log filters.
 const NO_METRICS: [&str; 4] =
@@ -13,7 +16,6 @@ const NO_METRICS: [&str; 4] =
 /// Metrics by name, with the labels of their series. A metric without a series has no labels here.
 pub(crate) type Metrics = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads an exposition in the format of Prometheus.
 fn exposed(text: &str) -> Metrics {
     let mut metrics = Metrics::new();
     let mut current = String::new();
@@ -46,10 +48,18 @@ fn documented(text: &str, prefix: &str) -> Metrics {
     metrics
 }
 
+/// Returns the metrics of a running agent, and those of the golden file, which has series of every family of the server.
+/// Shows, too, that promtool finds nothing in them.
 pub(crate) fn agent() -> Metrics {
-    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
-    let mut all = Metrics::new();
-    for (name, labels) in golden.into_iter().flat_map(|file| exposed(&read(file))) {
+    let cluster = Scenario::with(|builder| builder.kubelets(true));
+    let agent = cluster.ready_agent(&["--background-checks=kubelet", "--host-signals=/nowhere"]);
+    until("the Lease's watch", || {
+        agent.metric("nodegate_watch_events_total{resource=\"leases\",type=\"init\"}")
+    });
+    let text = agent.get("/metrics").body;
+    must_run(Command::new("sh").args(["-c", "printf %s \"$0\" | promtool check metrics", &text]));
+    let mut all = exposed(&text);
+    for (name, labels) in exposed(&read("crates/server/tests/server/golden/metrics.txt")) {
         all.entry(name).or_default().extend(labels);
     }
     // Only the build of an image knows it.

@@ -1,5 +1,4 @@
-//! The documents are correct and complete: their commands run, their links work, and they have all settings,
-//! checks and metrics of the programs.
+//! The documents are correct and complete: commands, links, settings, checks and metrics.
 
 mod checks;
 mod commands;
@@ -10,4 +9,3 @@ pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
 pub(crate) mod settings;
-pub(crate) mod steps;

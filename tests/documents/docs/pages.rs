@@ -1,9 +1,9 @@
-//! The documents, split into prose and fenced blocks.
+//! The documents, split into prose and fenced blocks, and these into commands with what they print.
 
+use regex::Regex;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// A document, by its path in the repository.
 pub(crate) struct Page {
     pub(crate) path: String,
     /// The text without the fenced blocks.
@@ -23,15 +23,16 @@ pub(crate) struct Block {
     pub(crate) body: String,
 }
 
-/// The top of the repository.
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn is(name: &str, extension: &str) -> bool {
-    Path::new(name).extension().is_some_and(|found| found == extension)
+/// Returns every file below a directory.
+pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
 /// Returns every document for readers: those at the top, those below docs/, and the chart's.
@@ -39,7 +40,10 @@ pub(crate) fn all() -> Vec<Page> {
     let names = |directory: &str| -> Vec<String> {
         let entries = fs::read_dir(format!("{ROOT}/{directory}")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| is(name, "md")).map(|name| format!("{directory}{name}")).collect()
+        names
+            .filter(|name| Path::new(name).extension().is_some_and(|end| end == "md"))
+            .map(|name| format!("{directory}{name}"))
+            .collect()
     };
     let directories = ["", "docs/", "docs/decisions/", "docs/load-balancers/", "charts/nodegate/"];
     let mut paths = directories.map(names).concat();
@@ -76,4 +80,36 @@ impl Page {
     pub(crate) fn code_spans(&self) -> impl Iterator<Item = &str> {
         self.prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
     }
+}
+
+/// A command, and its output if the page shows it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) command: String,
+    pub(crate) prints: String,
+}
+
+impl Block {
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        if self.language == "sh" {
+            return vec![Step { command: self.body.clone(), prints: String::new() }];
+        }
+        let mut steps: Vec<Step> = Vec::new();
+        for line in self.body.lines() {
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push(Step { command: command.to_owned(), ..Step::default() }),
+                (None, Some(step)) if step.command.ends_with('\\') => step.command.extend(["\n", line]),
+                (None, Some(step)) => step.prints.extend([line, "\n"]),
+                (None, None) => panic!("a block begins with {line:?} and no command"),
+            }
+        }
+        steps
+    }
+}
+
+/// Returns true if the text matches; `…` matches any text, also line breaks.
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+    let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
+    let parts: Vec<String> = lines(pattern).split('…').map(regex::escape).collect();
+    Regex::new(&format!("^{}$", parts.join("(?s:.*)"))).unwrap().is_match(&lines(text))
 }

@@ -4,7 +4,6 @@ use super::pages::read;
 use clap::CommandFactory;
 use std::ffi::OsStr;
 
-/// A row of a table of settings.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     flag: String,
@@ -12,7 +11,6 @@ pub(crate) struct Setting {
     pub(crate) default: String,
 }
 
-/// Returns the settings of a program.
 pub(crate) fn settings_of(program: &clap::Command) -> Vec<Setting> {
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();

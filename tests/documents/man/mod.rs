@@ -1,16 +1,14 @@
-//! Generates the man pages and the shell completions from the programs' argument parsers. `make generate WHAT=man` writes
-//! them for a release.
+//! The man pages and completions, made from the programs' argument parsers by `make generate WHAT=man`.
 
-mod completions;
 mod pages;
 
 use clap::{Command, CommandFactory};
+use clap_complete::{Shell, generate};
 use nodegate_testbed::programs::system;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Returns the programs' parsers.
 fn programs() -> [Command; 5] {
     [
         nodegate_agent::Args::command(),
@@ -21,17 +19,37 @@ fn programs() -> [Command; 5] {
     ]
 }
 
-/// Returns every generated file by its path.
 fn generated() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for program in programs() {
         files.extend(pages::of(&program));
-        files.extend(completions::of(&program));
+        files.extend(completions(&program));
     }
     files
 }
 
-/// Writes every generated file below this directory.
+/// Returns the completions of a program, for each shell under the file name that the shell looks for.
+fn completions(program: &Command) -> Vec<(String, String)> {
+    let name = program.get_name();
+    let written = |(shell, path): (Shell, String)| {
+        let mut out = Vec::new();
+        generate(shell, &mut program.clone(), name, &mut out);
+        // The generators leave blanks at the ends of some lines.
+        let text = String::from_utf8(out).unwrap();
+        // The generator for bash replaces a dash in a program's name in two different ways.
+        let text = text.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__"));
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        (format!("completions/{path}"), format!("{}\n", lines.join("\n").trim_end()))
+    };
+    [
+        (Shell::Bash, format!("bash/{name}")),
+        (Shell::Fish, format!("fish/{name}.fish")),
+        (Shell::Zsh, format!("zsh/_{name}")),
+    ]
+    .map(written)
+    .into()
+}
+
 pub(crate) fn write_to(directory: &Path) {
     for (name, text) in generated() {
         let path = directory.join(&name);
@@ -40,8 +58,7 @@ pub(crate) fn write_to(directory: &Path) {
     }
 }
 
-/// Formats every page as `man` does. The formatter prints a line for each macro or escape that it does not
-/// know.
+/// The formatter prints a line for each macro or escape that it does not know.
 #[test]
 fn man_formats_every_page_without_a_warning() {
     let directory = tempfile::tempdir().unwrap();

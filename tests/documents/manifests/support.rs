@@ -19,7 +19,6 @@ use serde_json::Value;
 /// Objects in the order of their file.
 pub(crate) struct Manifests(pub(crate) Vec<Value>);
 
-/// Reads a file of manifests/.
 pub(crate) fn manifest(name: &str) -> Manifests {
     Manifests::parse(&read(&format!("manifests/{name}.yaml")))
 }
@@ -57,8 +56,7 @@ impl Manifests {
     }
 }
 
-/// Asserts that Kubernetes' type has every field of the object. An unknown field, such as a typing error or a
-/// field in a wrong place, is lost in the conversion.
+/// Asserts that Kubernetes' type has every field of the object: an unknown one is lost in the conversion.
 pub(crate) fn knows_every_field(object: &Value) {
     fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
         let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| {
@@ -87,11 +85,9 @@ pub(crate) fn knows_every_field(object: &Value) {
 }
 
 pub(crate) trait Json {
-    /// Returns the value at a JSON pointer.
     fn at(&self, pointer: &str) -> &Value;
     /// Returns the list at a JSON pointer; empty if it is absent.
     fn every(&self, pointer: &str) -> &[Value];
-    /// Returns the number at a JSON pointer.
     fn number(&self, pointer: &str) -> u64;
 }
 
@@ -109,13 +105,11 @@ impl Json for Value {
     }
 }
 
-/// Returns the default of one of the agent's environment variables.
 pub(crate) fn default_of(env: &str) -> String {
     let mut settings = settings_of(&nodegate_agent::Args::command()).into_iter();
     settings.find(|setting| setting.env == env).unwrap_or_else(|| panic!("no {env}")).default
 }
 
-/// Returns a default in seconds.
 pub(crate) fn seconds_of(env: &str) -> u64 {
     humantime::parse_duration(&default_of(env)).unwrap().as_secs()
 }

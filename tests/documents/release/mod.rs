@@ -1,9 +1,9 @@
 //! The files of a release, as hack/release packs them, with placeholders for compiled files.
 
-mod krew;
 mod published;
 
-use nodegate_testbed::programs::{must_run, system, try_run};
+use nodegate_testbed::programs::{must_run, run, system, try_run};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,8 +58,7 @@ impl Clone {
         self.run(script).unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Makes a release in this target directory, with binaries that a Mac has built, and returns the
-    /// directory of its files.
+    /// Makes a release, with binaries that a Mac has built, and returns the directory of its files.
     fn release(&self, target: &str) -> PathBuf {
         for platform in ["darwin-amd64", "darwin-arm64"] {
             self.must(&format!(
@@ -67,10 +66,6 @@ impl Clone {
             ));
         }
         self.must(&format!("DARWIN=target/mac CARGO_TARGET_DIR=$PWD/target/{target} hack/release {VERSION}"));
-        self.released(target)
-    }
-
-    fn released(&self, target: &str) -> PathBuf {
         self.path().join(format!("target/{target}/release-{VERSION}"))
     }
 }
@@ -89,6 +84,43 @@ fn every_released_file_is_in_the_checksums_and_reproducible() {
         assert!(summed.contains(name), "{summed:?}");
     }
     assert_eq!(fs::read_to_string(other.join("SHA256SUMS")).unwrap(), sums);
+    krews_manifest_matches_the_archives(&one, &sums);
+}
+
+/// Checks the manifest by which krew installs kubectl's plugin from the release's page.
+fn krews_manifest_matches_the_archives(release: &Path, sums: &str) {
+    let manifest = fs::read_to_string(release.join("nodegate.krew.yaml")).unwrap();
+    let manifest: Value = serde_saphyr::from_str(&manifest).unwrap();
+    assert_eq!((&manifest["kind"], &manifest["metadata"]["name"]), (&json!("Plugin"), &json!("nodegate")));
+    assert_eq!(manifest["spec"]["version"], format!("v{VERSION}"));
+    let platform = |(os, architecture, program): (&str, &str, &str)| {
+        let name = format!("kubectl-nodegate-{VERSION}-{os}-{architecture}");
+        let archive = format!("{name}.tar.gz");
+        let sum = sums.lines().find_map(|line| line.strip_suffix(&format!("  {archive}"))).unwrap();
+        let entries = run(&format!("tar -tvzf {}", release.join(&archive).display()));
+        for (mode, file) in [("-rwxr-xr-x", program), ("-rw-r--r--", "LICENSE")] {
+            let is_it = |line: &str| line.starts_with(mode) && line.ends_with(&format!(" {name}/{file}"));
+            assert!(entries.lines().any(is_it), "no {mode} {file} in {entries}");
+        }
+        // krew extracts nothing else.
+        assert!(entries.lines().all(|line| line.starts_with(['-', 'd'])), "{entries}");
+        let files = [program, "LICENSE"].map(|file| json!({"from": format!("{name}/{file}"), "to": "."}));
+        json!({
+            "selector": {"matchLabels": {"os": os, "arch": architecture}},
+            "uri": format!("{}/releases/download/v{VERSION}/{archive}", env!("CARGO_PKG_REPOSITORY")),
+            "sha256": sum,
+            "bin": program,
+            "files": files,
+        })
+    };
+    let platforms = [
+        ("linux", "amd64", "kubectl-nodegate"),
+        ("linux", "arm64", "kubectl-nodegate"),
+        ("darwin", "amd64", "kubectl-nodegate"),
+        ("darwin", "arm64", "kubectl-nodegate"),
+        ("windows", "amd64", "kubectl-nodegate.exe"),
+    ];
+    assert_eq!(manifest["spec"]["platforms"], json!(platforms.map(platform)));
 }
 
 #[test]

@@ -4,10 +4,9 @@
 mod machine;
 
 use crate::daemonset::TIMEOUT;
-use crate::pages::Page;
+use crate::pages::{Page, Step, matches};
 use crate::rollout::ingress::{Hook, make_image, service, workload};
 use crate::site::{POOL, Pods};
-use crate::steps::{Step, matches};
 use machine::{Balancer, Machine, registry, reuse_builds};
 use nodegate_testbed::prober::Probe;
 use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE_IP, seen};

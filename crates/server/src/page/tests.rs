@@ -64,18 +64,9 @@ fn status() -> Status {
 }
 
 fn check(name: &str, verdict: Verdict, stale: bool, reason: Option<Reason>) -> CheckStatus {
-    CheckStatus {
-        name: name.to_owned(),
-        default: true,
-        active: true,
-        passed: Some(verdict == Verdict::Ready),
-        stale,
-        verdict: Some(verdict),
-        last_reason: reason.clone(),
-        reason,
-        age_ms: Some(100),
-        duration_ms: 0,
-    }
+    let (name, passed, last_reason) = (name.to_owned(), Some(verdict == Verdict::Ready), reason.clone());
+    let (default, active, verdict, age_ms, duration_ms) = (true, true, Some(verdict), Some(100), 0);
+    CheckStatus { name, default, active, passed, stale, verdict, reason, last_reason, age_ms, duration_ms }
 }
 
 fn page(status: &Status) -> String {

@@ -1,7 +1,7 @@
 //! The big answers; a stranger must not get as many as it likes.
 
-use crate::scenario::{Client, Running, Scenario, cordoned};
-use nodegate_server::{Activate, Limits};
+use crate::scenario::{Client, Running, Scenario};
+use nodegate_server::Activate;
 use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::until;
 use socket2::{Domain, Socket, Type};
@@ -48,40 +48,23 @@ fn make_big(server: &Running) {
 fn eight_are_sent_at_a_time_and_the_next_is_asked_to_come_again() {
     let server = Scenario::default().serve();
     make_big(&server);
-    let mut unresponsive: Vec<_> = (0..4)
-        .flat_map(|n| [1, 2].map(|host| (n, host)))
-        .map(|(n, host)| ask(&server, [127, 7, n, host], "/status.json"))
-        .collect();
-    // Both are strangers: for one loopback client the agent keeps an extra slot.
-    unresponsive.push(ask(&server, [127, 7, 9, 1], "/status.json"));
+    // For one loopback client the agent keeps an extra slot.
+    let mut unresponsive: Vec<_> = (1..10).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
     for client in &unresponsive {
         let mut start = [0; 12];
         until("an answer to begin", || (client.0.peek(&mut start).unwrap() == start.len()).then_some(()));
         assert_eq!(start, *b"HTTP/1.1 200");
     }
-    let refused = ask(&server, [127, 7, 9, 2], "/status.json").last_response();
-    assert_eq!(refused.status, 503);
-    assert_eq!(refused.header("retry-after"), Some("1"));
+    let refused = ask(&server, [127, 7, 10, 1], "/status.json").last_response();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert!(refused.body.contains("try again"), "{refused:?}");
     // Small answers are not limited.
-    assert_eq!(server.get("/health").status, 200);
-    assert_eq!(server.get("/readyz").status, 200);
+    assert_eq!([server.get("/health").status, server.get("/readyz").status], [200, 200]);
     // A client that reads gets the whole answer, and frees its slot.
     let whole = unresponsive[0].last_response();
     assert_eq!(whole.header("content-length").unwrap(), whole.body.len().to_string());
     serde_json::from_str::<serde_json::Value>(&whole.body).unwrap();
     until("a slot", || (server.get("/status.json").status == 200).then_some(()));
-}
-
-#[test]
-fn a_client_that_does_not_read_loses_its_slot() {
-    let limits = Limits { write_timeout: Duration::from_secs(1), ..Limits::default() };
-    let server = Scenario::default().serve_within(limits);
-    make_big(&server);
-    let unresponsive: Vec<_> = (0..12).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
-    until("refusals", || (server.get("/status.json").status == 503).then_some(()));
-    until("slots", || (server.get("/status.json").status == 200).then_some(()));
-    drop(unresponsive);
 }
 
 #[test]
@@ -120,14 +103,4 @@ fn drain_json_takes_no_thread_of_the_pool() {
     assert_eq!(server.get("/drain.json").status, 200);
     step.wait();
     assert_eq!([check.last_response().status, waits.last_response().status], [503, 200]);
-}
-
-/// `kubectl cordon` and a look at the node: the shared answer must not be older than the flip.
-#[test]
-fn the_status_is_never_older_than_the_verdict() {
-    let server = Scenario { render_every: Duration::from_mins(1), ..Scenario::default() }.serve();
-    let verdict = || server.get("/status.json").json()["verdict"].clone();
-    assert_eq!(verdict(), "ready");
-    server.set_node(cordoned());
-    assert_eq!((server.get("/health").status, verdict()), (503, "draining".into()));
 }

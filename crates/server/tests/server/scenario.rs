@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The age of the timeline when a test begins.
-pub(crate) const PAST: Duration = Duration::from_hours(1);
+const PAST: Duration = Duration::from_hours(1);
 
 pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
     let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
@@ -35,7 +35,6 @@ pub(crate) fn cordoned() -> NodeFacts {
     NodeFacts { unschedulable: true, ..ready() }
 }
 
-/// The start state of a test.
 pub(crate) struct Scenario {
     pub(crate) node_name: Option<&'static str>,
     pub(crate) node: Node,
@@ -179,7 +178,6 @@ impl Running {
         Client(http::connect(self.address).unwrap())
     }
 
-    /// Sends one request on a new connection.
     pub(crate) fn get(&self, target: &str) -> ProbeReply {
         self.request("GET", target)
     }
@@ -198,7 +196,6 @@ impl Running {
         client.read_to_close()
     }
 
-    /// Starts the shutdown of the server.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
@@ -252,7 +249,6 @@ impl Client {
         }
     }
 
-    /// Reads one answer on a kept connection.
     pub(crate) fn response(&mut self) -> ProbeReply {
         http::read_answer(&mut self.0).unwrap().expect("an answer")
     }
