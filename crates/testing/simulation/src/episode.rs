@@ -154,12 +154,8 @@ impl RunningWorld {
         if blocks && self.settings.leases && faults.iter().any(|planned| planned.loses_nodes()) {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
-<<<<<<< HEAD
         // A server that was held up sends all at once, one stream after the other: a renewal may come before an event of the
         // Node that is cut or malformed.
-=======
-        // A server that was held up sends all at once: a renewal may come before an event of the Node that is cut.
->>>>>>> w-h1
         let held_up = |planned: &&Planned| planned.fault == SimulatedFault::Frozen || planned.cuts_off();
         let overtakes =
             (has(SimulatedFault::CutEvents) || has(SimulatedFault::Malformed)) && faults.iter().any(held_up);
