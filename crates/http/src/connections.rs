@@ -1,6 +1,7 @@
 //! The places of one listener. A connection has its place until its memory and its descriptor are gone. Known clients
-//! have places of their own. When those of known clients, or of all others, are taken, the client that holds most of
-//! them loses one to the next.
+//! (on this node, named by a setting, or balancers by their probes) have places of their own; all others are strangers.
+//! When those of known clients, or of strangers, are taken, the client that holds most of them loses one to the next.
+//! Only a stranger that comes in a crowd (`syn_filter.rs`) gets none.
 
 use crate::activity::{Activity, Order, Phase, Snapshot};
 use crate::counts::ConnectionCounts;
@@ -26,6 +27,7 @@ pub(crate) struct Connections {
     table: Mutex<Table>,
     /// True during the shutdown.
     pub(crate) closing: AtomicBool,
+    /// Notified for each connection, for a sweep that waits while there is none.
     filled: Notify,
     left: Notify,
 }
@@ -54,7 +56,7 @@ pub(crate) struct ConnectionSlot {
     pub(crate) key: u64,
     pub(crate) connections: Arc<Connections>,
     pub(crate) activity: Arc<Activity>,
-    /// True for a stranger that came while time or places were scarce: it gets one answer.
+    /// True for a stranger that came while places were scarce: it gets one answer.
     pub(crate) is_pressed: bool,
 }
 
@@ -133,7 +135,7 @@ impl Connections {
         self.close_where(|entry| entry.is_late(now, &self.limits));
     }
 
-    /// Closes the kept connections without activity.
+    /// Closes the keep-alive connections without activity.
     pub(crate) fn close_idle(&self) {
         self.close_where(|entry| entry.activity.phase() == Phase::Idle);
     }

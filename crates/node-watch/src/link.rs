@@ -1,10 +1,10 @@
 //! The one owner of the API server's client: the client in use, the next one, and every reason why they change.
 
-// A new client has the credentials of the moment at which it was made, except a token file, which is read for each
-// request. It is made for the Node's next session after a failure without an answer, after a 401, and after repeated
-// 5xx; and for a consistency check that must go elsewhere, because its server fails, refuses the credentials, or because
-// these are about to expire. If such a check is answered, all watches move to its client. The followers of Lease and
-// Services borrow the client in use.
+// `Connector` (kube-follow) makes a new client, with the credentials of that moment, except a token file, which is read
+// for each request. It is made for the Node's next session after a failure without an answer, after a 401, and after
+// repeated 5xx; and for a consistency check that must go elsewhere, because its server fails, refuses the credentials,
+// or because these are about to expire. If such a check is answered, all watches move to its client. The followers of
+// Lease and Services borrow the client in use.
 
 use kube::Client;
 use nodegate_kube_follow::{Connector, FailureReason, SessionEnd, WatchObserver, expires_in};
@@ -159,7 +159,7 @@ impl ServerErrors {
             | FailureReason::Throttled
             | FailureReason::Rejected
             | FailureReason::Relist => true,
-            // The server has just answered the check. This does not count twice.
+            // The server has just answered the check. A second one so soon after is not believed.
             FailureReason::Unresponsive | FailureReason::Moved => ended.lasted > LASTING,
             FailureReason::ServerError => {
                 self.in_a_row += 1;

@@ -1,6 +1,5 @@
 //! The state of the consistency checks, and the reasons why the API server does not answer one.
 
-use super::Check;
 use super::node_state::NodeVersion;
 use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
@@ -49,6 +48,13 @@ pub(super) enum CheckProgress {
 pub(super) struct Answer {
     pub(super) node: NodeVersion,
     pub(super) connection: Connection,
+}
+
+/// A consistency check, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    pub(crate) number: u64,
+    pub(crate) on_a_new_connection: bool,
 }
 
 #[derive(Clone, Debug)]

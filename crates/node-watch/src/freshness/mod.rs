@@ -13,10 +13,11 @@
 // | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
 // | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
 // | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
-// | another watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
+// | the watch of the Lease or a Service is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
+// | that of the Node is, although a check was answered | 140 s from its last bytes | bytes | the end of the watch |
 //
 // 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
-// after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
+// after 85 s; the documented bound for that is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
 // which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
 // the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
 // API server delays them by more.
@@ -31,7 +32,7 @@ mod stream_state;
 mod tests;
 mod transition;
 
-pub(crate) use check_state::Refusal;
+pub(crate) use check_state::{Check, Refusal};
 pub(crate) use node_state::{Finding, NodeVersion};
 pub use transition::{Transition, Transitions};
 
@@ -80,13 +81,6 @@ pub(crate) enum Input {
     NewClientDue,
     /// The time that `wake_at` named has come.
     Woke { wall: SystemTime },
-}
-
-/// A consistency check, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Check {
-    pub(crate) number: u64,
-    pub(crate) on_a_new_connection: bool,
 }
 
 /// An action for the driver. It executes them in the order of [`FreshnessMonitor::step`]'s result.

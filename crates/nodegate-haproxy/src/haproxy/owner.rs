@@ -1,11 +1,12 @@
 //! The owner of what HAProxy runs: one file, one reload or a few weights, one proof. If a step fails, the last good file
-//! and its processes stay.
+//! and its processes stay. A `Desired` is a plan, `Wanted` the plan with the cluster that it was made from, and
+//! `Applied` what HAProxy was proven to run.
 
 use crate::failure::Failure;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
 use crate::haproxy::master::{ABSENT, Master, REFUSED, check, runs_another};
 use crate::haproxy::saved::Saved;
-use crate::haproxy::states::{States, set_weights};
+use crate::haproxy::states::{States, weight_commands};
 use crate::haproxy::template::{leave_out, read};
 use crate::plan::applied::Applied;
 use crate::plan::desired::Desired;
@@ -148,8 +149,8 @@ impl Owner {
         Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
     }
 
-    /// Ends what an earlier process has started. Without a file and a HAProxy, writes the template with an idle part,
-    /// through which the API server may be reached.
+    /// Ends what an earlier process has started. Without a file and a HAProxy, writes the template with an empty
+    /// generated part: the way to the API server may be one of the template's own frontends.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
         if self.has_started {
             return Ok(());
@@ -218,7 +219,7 @@ impl Owner {
         let Tools { config, master, .. } = &self.tools;
         let is_before = |before: &&Arc<Applied>| before.worker == next.worker && before.hash == next.hash;
         let before = self.applied.as_ref().filter(is_before);
-        let commands = set_weights(before.map(|before| &before.plan), &next.plan);
+        let commands = weight_commands(before.map(|before| &before.plan), &next.plan);
         if commands.len() > MAX_WEIGHTS || !master.runs(&next.hash).await? {
             return Ok(false);
         }

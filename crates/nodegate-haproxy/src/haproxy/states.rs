@@ -93,7 +93,7 @@ impl States {
 }
 
 /// Returns the commands that set the weights of a plan, but for those that HAProxy has if it runs another plan.
-pub(crate) fn set_weights(runs: Option<&Desired>, plan: &Desired) -> Vec<String> {
+pub(crate) fn weight_commands(runs: Option<&Desired>, plan: &Desired) -> Vec<String> {
     let mut commands = Vec::new();
     for (name, backend) in &plan.backends {
         let runs = runs.and_then(|runs| runs.backends.get(name));
@@ -214,10 +214,10 @@ mod tests {
         let (from, mut to) = (desired(), desired());
         let rest = "other/n1 weight 0,other/n2 weight 7,other/n3 weight 100";
         let expected = format!("local/n1 weight 0,local/n2 weight 7,local/n3 weight 100,{rest}");
-        assert_eq!(set_weights(None, &from), commands(&expected));
+        assert_eq!(weight_commands(None, &from), commands(&expected));
         Arc::make_mut(&mut to.backends.get_mut("other").unwrap().servers)[1].weight = 9;
-        assert_eq!(set_weights(Some(&from), &to), commands("other/n2 weight 9"));
-        assert_eq!(set_weights(Some(&from), &from), Vec::<String>::new());
+        assert_eq!(weight_commands(Some(&from), &to), commands("other/n2 weight 9"));
+        assert_eq!(weight_commands(Some(&from), &from), Vec::<String>::new());
     }
 
     #[test]
