@@ -1,4 +1,5 @@
-//! A host with its own filesystems on loop devices, in a private mount namespace. Needs root.
+//! The checks `filesystem_ro` and `disk_pressure` of the real agent, without privileges, on a host with its own filesystems
+//! on loop devices, in a private mount namespace. Needs root.
 
 // Nothing of it is visible from outside, and nothing can be deleted through it. For the test and for all
 // other processes of this machine, the host's root is an empty directory. In the namespace, it is a tmpfs
@@ -47,7 +48,7 @@ ext4() {
 ";
 
 /// The host. Drop removes it; drop agents that run on it first.
-pub(crate) struct Disks {
+struct Disks {
     root: PathBuf,
     holder: Child,
     /// The input of the process that holds the namespace. That process ends with this process in any case.
@@ -55,7 +56,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    pub(crate) fn start(script: &str) -> Self {
+    fn start(script: &str) -> Self {
         needs_root("filesystems that are mounted where no other process sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
         // The directory is kept: from here on, it is removed as an empty directory or not at all.
@@ -76,7 +77,7 @@ impl Disks {
     }
 
     /// Runs a shell script on the host. `$ROOT` is the host's root.
-    pub(crate) fn run(&self, script: &str) {
+    fn run(&self, script: &str) {
         let mut command = self.inside(&["sh", "-euc", &format!("{GUARD}{WORDS}{script}")]);
         let status = command.stdin(Stdio::null()).status().unwrap();
         assert!(status.success(), "{script}");
@@ -90,40 +91,42 @@ impl Disks {
         command
     }
 
-    /// Starts the agent in a container whose root is this directory of the host, which holds nothing else.
-    pub(crate) fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
-        self.run(&format!(
-            "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
-             cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
-             mkdir -p \"$ROOT{root}/proc\"
+    /// Starts the agent in a container whose root is `/e` of the host, which holds nothing else.
+    fn agent_in_container(&self, kind: Container, args: &[&str]) -> Agent {
+        self.run(
+            "[ ! -e \"$ROOT/e/nodegate\" ] || exit 0
+             cp \"$ROOT/.nodegate\" \"$ROOT/e/nodegate\"
+             mkdir -p \"$ROOT/e/proc\"
              for file in $(ldd \"$ROOT/.nodegate\" | grep -o '/[^ ]*'); do
-               mkdir -p \"$ROOT{root}/${{file%/*}}\"; cp -L \"$file\" \"$ROOT{root}/$file\"
-             done"
-        ));
-        let directory = format!("--root={}{root}", self.root.display());
+               mkdir -p \"$ROOT/e/${file%/*}\"; cp -L \"$file\" \"$ROOT/e/$file\"
+             done",
+        );
+        let directory = format!("--root={}/e", self.root.display());
         let mut words = vec!["unshare", &directory];
         match kind {
             Container::OfItsOwn => words.extend(["--pid", "--fork", "--kill-child", "--mount-proc"]),
-            Container::WithOthers => self.run(&format!("mount -t proc proc \"$ROOT{root}/proc\"")),
+            Container::WithOthers => self.run("mount -t proc proc \"$ROOT/e/proc\""),
         }
         let mut command = self.inside(&words);
         command.arg("/nodegate").args(args);
         Agent::launch_alone(command)
     }
 
-    /// Starts the agent without any privilege, with this directory as the host's root.
-    pub(crate) fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
+    /// Starts the agent without any privilege, with the check of these settings.
+    fn agent_of(&self, settings: &str) -> Agent {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
         let program = self.root.join(".nodegate");
         let mut command = self.inside(&[&user[0], &user[1], "--", program.to_str().unwrap()]);
-        command.arg(format!("--host-root={}{root}", self.root.display())).args(args);
+        let check = settings.split(':').next().unwrap();
+        command.arg(format!("--host-root={}", self.root.display()));
+        command.args([format!("--background-checks={check}"), format!("--check-settings={settings}")]);
         Agent::launch_alone(command)
     }
 }
 
 /// The first process that a container sees.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Container {
+enum Container {
     /// It is the agent.
     OfItsOwn,
     /// It belongs to the host (`hostPID`), or to a pod whose containers share it. It has another root.
@@ -144,4 +147,99 @@ impl Drop for Disks {
             eprintln!("{}: {error}", self.root.display());
         }
     }
+}
+
+const READ_ONLY: &str = "filesystem_ro";
+const PRESSURE: &str = "disk_pressure";
+const NOTHING: &str = "NoDisk: none of the paths is on a disk; is --host-root=";
+const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
+
+/// Makes ext4 at this place report an error.
+fn fail(disks: &Disks, at: &str) {
+    disks.run(&format!("loop=$(device {at}); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\""));
+}
+
+#[test]
+fn a_disk_fails_from_its_error_to_its_repair() {
+    let disks = Disks::start("ext4 errors=remount-ro e; umount \"$ROOT/e\"");
+    let start = || disks.agent_of("filesystem_ro:paths=/e,interval=200ms");
+    let agent = start();
+    let fails = |agent: &Agent, reason: &str| {
+        agent.wait_fails_with(READ_ONLY, &format!("{reason}: /e (ext4 /dev/loop"));
+    };
+    let repair = format!(
+        "umount \"$ROOT/e\"; fsck.ext4 -fy \"$ROOT/.e.img\" >/dev/null 2>&1 || [ $? -lt 4 ]; {MOUNT}"
+    );
+    agent.wait_fails_with(READ_ONLY, NOTHING);
+    disks.run(MOUNT);
+    agent.wait_passes(READ_ONLY);
+    fail(&disks, "/e");
+    fails(&agent, "FilesystemError");
+    fails(&start(), "FilesystemError");
+    disks.run(&repair);
+    agent.wait_passes(READ_ONLY);
+    disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
+    fails(&agent, "");
+    disks.run(&repair);
+    agent.wait_passes(READ_ONLY);
+    disks.run("mount -o remount,ro \"$ROOT/e\"");
+    fails(&agent, "RemountedReadOnly");
+    // For a new agent it is read-only by design.
+    start().wait_passes(READ_ONLY);
+    disks.run("mount -o remount,rw \"$ROOT/e\"");
+    agent.wait_passes(READ_ONLY);
+    disks.run("umount \"$ROOT/e\"");
+    agent.wait_fails_with(READ_ONLY, NOTHING);
+}
+
+/// Shows that the check recognises a container without the host's root, whatever the runtime uses as the
+/// container's root: an overlay, which the mount table shows, or a filesystem of its own.
+#[test]
+fn a_containers_root_is_not_taken_for_the_hosts_root() {
+    let checks = "--background-checks=filesystem_ro,disk_pressure";
+    let reason = "HostNotMounted: the host's / is not at --host-root=/";
+    let disks = Disks::start("ext4 rw e 256M");
+    for kind in [Container::OfItsOwn, Container::WithOthers] {
+        let agent = disks.agent_in_container(kind, &[checks]);
+        for check in ["filesystem_ro", "disk_pressure"] {
+            agent.wait_fails(check, reason);
+            agent.logs_once(&format!("local check fails check=\"{check}\""));
+        }
+    }
+    // The check trusts paths that the operator names: they were mounted for the purpose.
+    let paths = ["--check-settings=filesystem_ro:paths=/", "--check-settings=disk_pressure:paths=/"];
+    let named = disks.agent_in_container(Container::OfItsOwn, &[checks, paths[0], paths[1]]);
+    named.wait_passes("filesystem_ro");
+    named.wait_passes("disk_pressure");
+}
+
+/// Leaves somewhat more than 5 % of the bytes of `/e` free.
+const FILL: &str = "sync -f \"$ROOT/e\"
+    set -- $(stat -f -c '%b %a %S' \"$ROOT/e\")
+    fallocate -l \"$(( ($1 * 945 / 1000 - ($1 - $2)) * $3 ))\" \"$ROOT/e/fill\"";
+
+const FILL_INODES: &str = "mkdir \"$ROOT/e/many\"
+    n=0
+    while [ $n -lt 1000 ] && touch \"$ROOT/e/many/$n\" 2>/dev/null; do n=$((n + 1)); done
+    [ $n -lt 1000 ]";
+
+#[test]
+fn a_disk_without_bytes_or_inodes_fails_and_a_read_only_one_does_not() {
+    let disks = Disks::start(":");
+    let agent = disks.agent_of("disk_pressure:paths=/e,interval=200ms,timeout=2s");
+    agent.wait_fails_with(PRESSURE, NOTHING);
+    disks.run("ext4 rw e 64M '-N 128'");
+    agent.wait_passes(PRESSURE);
+    disks.run(FILL);
+    agent.wait_fails(PRESSURE, "DiskPressure: /e: 5 % of bytes free, needs 10 % (kubelet's default)");
+    disks.run(&format!("rm \"$ROOT/e/fill\"; {FILL_INODES}"));
+    agent.wait_fails(PRESSURE, "DiskPressure: /e: 0 % of inodes free, needs 5 % (kubelet's default)");
+    disks.run("rm -r \"$ROOT/e/many\"");
+    agent.wait_passes(PRESSURE);
+    disks.run(FILL);
+    agent.wait_fails_with(PRESSURE, "DiskPressure: /e: 5 % of bytes");
+    disks.run("mount -o remount,ro \"$ROOT/e\"");
+    agent.wait_passes(PRESSURE);
+    disks.run("umount \"$ROOT/e\"; rmdir \"$ROOT/e\"");
+    agent.wait_fails_with(PRESSURE, NOTHING);
 }

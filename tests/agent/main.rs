@@ -3,10 +3,8 @@
 mod access;
 mod apiserver;
 mod credentials;
-mod disk_pressure;
 mod disks;
 mod drain_on;
-mod filesystem_ro;
 mod host_signals;
 mod local_checks;
 mod local_ports;

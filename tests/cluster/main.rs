@@ -1,5 +1,4 @@
-//! The agent and its API server: the whole way, faults that only sockets, kernel and files show, hostile clients.
+//! The agent and its API server: faults that only sockets and the kernel show, and hostile clients.
 
-mod e2e;
 mod faults;
 mod strangers;

@@ -121,17 +121,3 @@ fn a_service_that_goes_out_late_in_the_time_to_settle_holds_the_hook() {
     let no_prober = "no balancer probes /services/shop/web regularly";
     assert_eq!(said(&hook.join().unwrap()), (200, no_prober), "an endpoint does not remain");
 }
-
-/// One policy: a hook goes on, a command says that it is not known; docs/acknowledgement.md has the table.
-#[test]
-fn where_no_client_probes_a_hook_goes_on_and_a_command_does_not_know() {
-    let (cluster, agent, _) = asked_for(&[]);
-    cordon(&cluster, &agent, true);
-    let no_prober = "no balancer probes this agent regularly";
-    assert_eq!(said(&wait(&agent, LONG)), (200, no_prober));
-    let (code, lines) = super::wait(agent.address(), &[]);
-    assert_eq!((code, &*lines[0]), (3, &*format!("not known whether acknowledged: {no_prober}")));
-    let reply = wait(&agent, "format=json").json();
-    assert_eq!((&reply["state"], &reply["why"]), (&"no_probers".into(), &no_prober.into()));
-    assert_eq!(reply["drain"]["not_known_code"], "no_probers", "which the eviction gate allows");
-}

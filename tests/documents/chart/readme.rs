@@ -21,7 +21,7 @@ fn keys(yaml: &str) -> Vec<Key> {
         let text = line.trim_start();
         let indent = line.len() - text.len();
         if let Some(more) = text.strip_prefix("# ") {
-            comment = format!("{comment} {more}").trim_start().to_owned();
+            comment = if comment.is_empty() { more.to_owned() } else { format!("{comment} {more}") };
         } else if let Some((name, _)) = text.split_once(':').filter(|_| !text.starts_with('-')) {
             path.retain(|(at, _)| *at < indent);
             path.push((indent, name.to_owned()));
