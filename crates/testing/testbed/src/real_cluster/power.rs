@@ -1,4 +1,5 @@
-//! The power of the real cluster's node: shutdowns by systemd-logind, and boots (`hack/real-node power`).
+//! The power of the real cluster's node: shutdowns with a real systemd-logind, power cuts and boots
+//! (`hack/real-node power`).
 
 use super::RealCluster;
 use crate::programs::nodegate_shutdown;
@@ -6,7 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A node with a system bus and logind, whose kubelet has more settings. Drop boots it if it is off, without them.
+/// A node with a system bus and logind, whose kubelet has additional settings. Drop boots the node if it is
+/// off, and takes bus, logind and settings away.
 pub struct Power<'a> {
     cluster: &'a RealCluster,
     /// The kubelet's configuration without the additional settings.
@@ -63,7 +65,8 @@ impl Power<'_> {
         self.run(&["delay", nodegate_shutdown().to_str().unwrap()]);
     }
 
-    /// Asks logind for a reboot. The node runs on until [`Power::reached`].
+    /// Asks logind for a reboot. Programs that delay it get the signal, and the node runs on until
+    /// [`Power::reached`].
     pub fn reboot(&self) {
         self.run(&["reboot"]);
     }
@@ -82,12 +85,20 @@ impl Power<'_> {
         self.run(&["end"]);
     }
 
+    /// Ends everything that the node runs at once. Nothing answers at its address from now on.
+    pub fn cut(&mut self) {
+        self.is_off = true;
+        self.run(&["cut"]);
+    }
+
+    /// Boots the node again.
     pub fn boot(&mut self) {
         self.run(&["boot"]);
         self.is_off = false;
     }
 }
 
+/// Returns the time since 1970.
 pub fn now() -> Duration {
     UNIX_EPOCH.elapsed().unwrap()
 }
