@@ -13,8 +13,6 @@ use crate::store::status::ApiStatus;
 use crate::store::{Backup, Edit, Store};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use std::io;
 use std::ops::Deref;
@@ -83,13 +81,6 @@ impl Sim {
         let (certificate, key) = tls.administrator()?;
         let encoded = |pem: String| STANDARD.encode(pem);
         Ok(json!({"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}))
-    }
-
-    /// Refuses a client certificate of [`Sim::client_certificate`] from now on. Returns false if it is none.
-    pub fn refuse_certificate(&self, user: &Value) -> bool {
-        let pem = user["client-certificate-data"].as_str().and_then(|data| STANDARD.decode(data).ok());
-        let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
-        certificate.map(|certificate| self.api.tokens.refuse(certificate.to_vec())).is_some()
     }
 
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {

@@ -117,20 +117,15 @@ impl User {
 
 /// The users of the tokens. A test can change them while clients are connected, as token rotation does.
 #[derive(Debug)]
-pub(crate) struct Tokens {
-    users: Mutex<HashMap<String, User>>,
-    /// The client certificates that are no longer accepted.
-    refused: Mutex<Vec<Vec<u8>>>,
-}
+pub(crate) struct Tokens(Mutex<HashMap<String, User>>);
 
 impl Tokens {
     pub(crate) fn new() -> Self {
-        let users = Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())]));
-        Tokens { users, refused: Mutex::default() }
+        Self(Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())])))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, User>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Assigns a token to a user, and replaces the earlier user of the token.
@@ -143,15 +138,6 @@ impl Tokens {
         let mut users = self.lock();
         let user = users.remove(old);
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
-    }
-
-    pub(crate) fn refuse(&self, certificate: Vec<u8>) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(certificate);
-    }
-
-    pub(crate) fn refuses(&self, certificate: &[u8]) -> bool {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.iter().any(|other| other == certificate)
     }
 
     pub(crate) fn user(&self, token: &str) -> Option<User> {

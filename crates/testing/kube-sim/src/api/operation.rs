@@ -13,9 +13,9 @@ use http::header::{HeaderName, USER_AGENT};
 use http::request::Parts;
 use std::sync::Arc;
 
-/// A mark in the extensions of a request: its connection has presented this certificate of the cluster's CA.
+/// A mark in the extensions of a request: its connection has presented a certificate of the cluster's CA.
 #[derive(Clone, Debug)]
-pub(crate) struct Certified(pub(crate) Arc<[u8]>);
+pub(crate) struct Certified;
 
 /// A request, parsed as far as needed to classify it.
 pub(super) struct AskedOperation {

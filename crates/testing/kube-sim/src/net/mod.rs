@@ -245,8 +245,7 @@ impl Net {
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let certified = certificate.map(|certificate| Certified(certificate.to_vec().into()));
+                let certified = stream.get_ref().1.peer_certificates().map(|_| Certified);
                 self.http(stream, certified).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),

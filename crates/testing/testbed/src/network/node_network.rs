@@ -7,7 +7,6 @@
 
 use crate::agent::Agent;
 use crate::network::namespaces::{Namespace, Stay};
-use crate::process;
 use crate::programs::{self, run};
 use crate::scenario::Scenario;
 use std::fs;
@@ -91,29 +90,15 @@ impl NodeNetwork {
         fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
     }
 
-    /// Starts dnsmasq. It knows `node.test`, and that nothing else is below `test`. Its answer for `big.test`
-    /// is too large for a datagram. It refuses all other names.
+    /// Starts dnsmasq. It knows `node.test`, and that nothing else is below `test`. It refuses all other names.
     pub fn start_resolver(&mut self) {
-        let big = (1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}"));
-        let known = ["--local=/test/".to_owned(), "--host-record=node.test,10.77.0.2".to_owned()];
-        self.start_dnsmasq(known.into_iter().chain(big));
-    }
-
-    pub fn start_resolver_that_refuses(&mut self) {
-        self.start_dnsmasq([]);
-    }
-
-    fn start_dnsmasq(&mut self, known: impl IntoIterator<Item = String>) {
         let mut command = self.resolver.command("dnsmasq");
         command
             .args("--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --user=root".split(' '));
-        command.args(["--pid-file=", "--bind-interfaces"]).args(known);
+        command.args(["--pid-file=", "--bind-interfaces", "--local=/test/"]);
+        command.arg("--host-record=node.test,10.77.0.2");
         command.args([RESOLVER_V4, RESOLVER_V6].map(|address| format!("--listen-address={address}")));
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
-    }
-
-    pub fn signal_resolver(&self, signal: &str) {
-        process::signal(self.resolver_program.as_ref().unwrap().id(), signal);
     }
 
     pub fn kill_resolver(&mut self) {
