@@ -110,6 +110,14 @@ fn behind_one_address_the_interval_must_be_set() {
     assert_eq!(acknowledged(&world), Some(false));
     world.pass(1);
     assert_eq!(acknowledged(&world), Some(true));
+    // The time alone is not enough: a probe must have come late in it.
+    world.cordon(false);
+    world.pass_seconds(100);
+    world.cordon(true);
+    world.pass(5500);
+    world.stop(0);
+    world.pass(2500);
+    assert_eq!(acknowledged(&world), Some(false));
 }
 
 /// An agent must have listened for 90 s: since its start, as the next one on a cordoned node has, and since an overflow.
@@ -193,6 +201,58 @@ fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     assert_eq!(judge(&world, ten), Ok(false));
     world.pass_seconds(3);
     assert_eq!(judge(&world, ten), Ok(true));
+}
+
+#[test]
+fn each_prober_is_told_apart_unless_the_verdict_is_a_guess() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass(5000);
+    let each = |world: &World| [0, 1, 2].map(|n| world.judge().of_prober(n));
+    assert_eq!(each(&world), [Some(false), Some(true), None]);
+    world.proof = false;
+    world.pass_seconds(20);
+    assert_eq!((each(&world), world.not_known()), ([None; 3], "stale"));
+    assert_eq!((world.acknowledged(), world.acknowledged_ready()), (None, None));
+}
+
+/// The balancer of a Service without a ready endpoint here gets no other answer when the node comes back.
+#[test]
+fn on_the_way_back_a_prober_of_a_service_that_is_out_is_not_waited_for() {
+    let mut of_service = balancer(2, 20_000);
+    of_service.kind = ProberKind::Service { index: 7, sees_drains: true, ignores_label: false };
+    let mut world = World::new([balancer(1, 2000), of_service]);
+    world.pass_seconds(200);
+    world.cordon(true);
+    world.until_acknowledged(100_000).unwrap();
+    world.cordon(false);
+    world.pass_seconds(10);
+    assert_eq!((world.acknowledged_ready(), world.missing()), (Some(false), vec![1]));
+    world.services_out = vec![6];
+    assert_eq!(world.acknowledged_ready(), Some(false));
+    world.services_out = vec![7];
+    assert_eq!(world.acknowledged_ready(), Some(true));
+    // It is a prober even if nothing asks for its acknowledgement.
+    world.stop(0);
+    world.pass_seconds(60);
+    assert_eq!((world.standing(0), world.judge().awaited.len()), (Standing::Gone, 0));
+    assert_eq!(world.acknowledged_ready(), Some(true));
+}
+
+/// A row keeps the interval at which it began. Its delay is told by it for as long as the node is out.
+#[test]
+fn the_interval_of_an_old_row_counts_until_the_node_comes_back() {
+    let mut world = World::new([balancer(1, 10_000)]);
+    world.pass_seconds(200);
+    world.cordon(true);
+    world.pass_seconds(60);
+    world.probers[0].every_ms = 1000;
+    // Paces are remembered for an hour.
+    world.pass_seconds(3700);
+    let slowest = |world: &World| world.judge().slowest.unwrap().as_secs();
+    assert_eq!(slowest(&world), 10);
+    world.cordon(false);
+    assert_eq!(slowest(&world), 1);
 }
 
 fn labelled(unschedulable: bool) -> Node {

@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) settings: AckSettings,
     /// True with `--balancers`.
     pub(crate) needs_probers: bool,
+    /// The Services without a ready endpoint here.
+    pub(crate) services_out: Vec<usize>,
 }
 
 impl World {
@@ -70,6 +72,7 @@ impl World {
             proof: true,
             settings: AckSettings::default(),
             needs_probers: false,
+            services_out: Vec::new(),
         }
     }
 
@@ -164,7 +167,11 @@ impl World {
         let is_going_down = board.state().host.is_some_and(|host| host.shutdown);
         let by_label_alone = board.is_out_by_label_alone(now);
         let subject = Subject {
-            of: SubjectKind::Node { by_label_alone, services_out: &[], needs_probers: self.needs_probers },
+            of: SubjectKind::Node {
+                by_label_alone,
+                services_out: &self.services_out,
+                needs_probers: self.needs_probers,
+            },
             verdict: Some(self.verdict()),
             is_stale: board.freshness(now).stale && !is_going_down,
             listening_since: self.listening_since(),
