@@ -14,7 +14,7 @@ use std::time::Duration;
 const MISMATCH_AFTER: Duration = Duration::from_secs(5);
 /// A Node that has not been ready for this long, and whose agent is silent, is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
-/// During this part of a hold the client is asked to retry after a second.
+/// For this long since this replica first saw the drain, the client is asked to retry after a second.
 const RETRY_SOON: Duration = Duration::from_secs(10);
 /// The number of load balancers that a message names.
 const NAMED: usize = 3;

@@ -67,7 +67,7 @@ impl Connections {
     }
 
     /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a stranger that comes
-    /// in a crowd: the connection must be closed unread.
+    /// in a crowd (128 accepted in a row, and another waits): the connection must be closed unread.
     pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<ConnectionSlot> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);

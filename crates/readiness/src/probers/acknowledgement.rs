@@ -172,7 +172,7 @@ impl AckProgress {
 /// The reason why it is not known whether all probers have acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// The agent has no verdict.
+    /// The agent has no verdict: it does not know which Node is its own.
     Misconfigured,
     /// The agent's verdict may be a guess.
     Stale,
