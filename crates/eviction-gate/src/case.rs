@@ -61,7 +61,7 @@ pub(crate) enum Answer {
     /// The client gets 429, or 403 for [`SELF_CHECK`].
     Denied {
         /// Whether the client is asked to retry after a second (`retryAfterSeconds`): in the first ten seconds of a
-        /// hold, and beyond a limit of the gate.
+        /// drain, as this replica knows it, and beyond a limit of the gate.
         retry_soon: bool,
     },
 }

@@ -3,10 +3,10 @@
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
-use procfs::net::TcpState;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Once;
@@ -94,11 +94,15 @@ fn listen_or_wait(address: SocketAddr, sharing: PortSharing) -> Result<Listener,
     Ok(Listener { socket: None, address, sharing })
 }
 
-/// Returns true if a socket listens on this port, by the tables of this network namespace, or if there are none.
+/// Returns true if a socket listens on this port, by the tables of this network namespace, or if there are none. They are
+/// read line by line: they hold every connection of the host.
 fn has_listener(port: u16) -> bool {
-    let Ok(ipv4) = procfs::net::tcp() else { return true };
-    let mut sockets = ipv4.into_iter().chain(procfs::net::tcp6().into_iter().flatten());
-    sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
+    let Ok(ipv4) = File::open("/proc/self/net/tcp") else { return true };
+    let tables = std::iter::once(ipv4).chain(File::open("/proc/self/net/tcp6"));
+    let mut lines = tables.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok));
+    // The remote end of a socket that listens is empty, and its state is 0A.
+    let local = format!(":{port:04X} ");
+    lines.any(|line| line.split_once(&local).is_some_and(|(_, rest)| rest.contains(":0000 0A ")))
 }
 
 /// Returns true if the host lacks IPv6. With `ipv6.disable=1` there is no such address family; with the
