@@ -24,9 +24,12 @@ demo: ## A simulated cluster with agents, pods and traffic (ARGS=--tour: a scrip
 
 # ARGS are those of nextest.
 test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": some)
-	@hack/install tools envoy caddy traefik cargo-nextest cargo-deb cargo-generate-rpm debian-13 >/dev/null
+	@hack/install cc cargo-nextest >/dev/null
+# What waits for the network, beside what computes.
+	@hack/install tools envoy caddy traefik nfpm debian-13 >/dev/null & status=0; \
+	  "$(pinned)/cargo-nextest" nextest run --workspace --locked --no-run || status=$$?; \
+	  wait $$! && exit $$status
 	cargo test --workspace --doc --locked --quiet
-	"$(pinned)/cargo-nextest" nextest run --workspace --locked --no-run
 	hack/in-own-network "$(pinned)/cargo-nextest" nextest run --workspace --locked --offline $(ARGS)
 	@grep -oh 'not played: [^<]*' target/nextest/default/junit.xml | sort -u || true
 
@@ -189,7 +192,7 @@ reboots: root ## Reboots of a Debian under traffic, and what they lose (an hour)
 	@$(MAKE) --no-print-directory generate WHAT=man >/dev/null
 	@. hack/architectures.sh; built="$(built)"; programs="$$built/reboots"; rm -rf "$$programs"; mkdir -p "$$programs"; \
 	  cp -r "$$built/packaging/man" "$$built/packaging/completions" "$$built/debug/nodegate-shutdown" "$$programs"; \
-	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version FAST=1 hack/packages "$$(architecture_here)"; done; \
+	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version hack/packages "$$(architecture_here)"; done; \
 	  mv "$$built"/packages/nodegate-shutdown[-_]0.0.[12]-1[._]* "$$programs"
 	@status=0; for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
 	  echo "Debian $$release, $$bus"; REBOOTS="$(CASES)" REBOOTS_PACKAGES="$(built)/reboots" \

@@ -44,7 +44,7 @@ impl Packages {
         }
         let (target, programs) = (packages.0.path().display(), programs.display());
         run(&format!("strip -o {programs}/nodegate-haproxy {}", nodegate_haproxy().display()));
-        let settings = format!("FORMATS={formats} FAST=1 CARGO_NET_OFFLINE=true PROGRAMS={programs}");
+        let settings = format!("FORMATS={formats} PROGRAMS={programs}");
         for version in versions {
             let settings = format!("env VERSION={version} CARGO_TARGET_DIR={target} {settings}");
             run(&format!("{settings} {ROOT}/hack/packages {}", architecture()));
