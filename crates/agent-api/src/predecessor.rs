@@ -22,14 +22,14 @@ pub struct Predecessor {
     /// Its last known facts.
     pub facts: Option<LastFacts>,
     /// The items that are not taken over, for the log.
-    pub left: Option<String>,
-    /// True if they were fresh when it answered.
+    pub not_taken: Option<String>,
+    /// True if the facts were fresh when it answered.
     pub is_fresh: bool,
     /// True if it answered within the last minute of this boot, by its file; the reader of the file knows that.
     pub has_just_answered: bool,
     /// Its regular probers.
     pub probers: Vec<ProberRecord>,
-    /// The time during which it knew all its probers; `None` if it had not listened for long enough, or if one of
+    /// The time during which it knew all its probers; `None` if it had not recorded them for long enough, or if one of
     /// them is not taken over.
     pub listened: Option<Duration>,
     /// The values of its `--balancers`, whose probes counted; empty if all probes did.
@@ -47,19 +47,19 @@ impl Predecessor {
         let json = serde_json::from_slice(json).map_err(|error| {
             format!("it is not what an agent writes (line {}, column {})", error.line(), error.column())
         })?;
-        let mut status = Items { json: Value::Object(json), left: Vec::new() };
+        let mut status = Items { json: Value::Object(json), not_taken: Vec::new() };
         if let Some(other) = status.take::<String>("/node").filter(|name| name != node) {
             return Err(format!("it is about the node {:?}", clean(other)));
         }
         let facts = status.last_facts(wall);
-        status.left.extend(facts.as_ref().err().cloned());
+        status.not_taken.extend(facts.as_ref().err().cloned());
         let written = status.json.pointer("/probers").and_then(Value::as_array).cloned().unwrap_or_default();
         let records =
             written.iter().take(MAX_PROBERS).filter_map(|prober| ProberRecord::deserialize(prober).ok());
         let possible: Vec<_> = records.filter(is_possible).collect();
         let odd = written.len() - possible.len();
         if odd > 0 {
-            status.left.push(format!("{odd} of {} probers", written.len()));
+            status.not_taken.push(format!("{odd} of {} probers", written.len()));
         }
         // In its first minutes an agent may not know yet whether a prober is regular.
         let listened = status.take("/drain/listening_ms").map(Duration::from_millis);
@@ -71,7 +71,7 @@ impl Predecessor {
             probers: possible.into_iter().filter(is_regular).collect(),
             listened: listened.filter(|listened| odd == 0 && *listened >= MAX_LISTENING),
             balancers: status.take("/drain/balancers").unwrap_or_default(),
-            left: Some(status.left.join("; ")).filter(|left| !left.is_empty()),
+            not_taken: Some(status.not_taken.join("; ")).filter(|items| !items.is_empty()),
         })
     }
 }
@@ -79,7 +79,7 @@ impl Predecessor {
 /// The items of a status, and those that can't be read.
 struct Items {
     json: Value,
-    left: Vec<String>,
+    not_taken: Vec<String>,
 }
 
 impl Items {
@@ -88,7 +88,7 @@ impl Items {
         let item = self.json.pointer(pointer).filter(|item| !item.is_null())?;
         let read = T::deserialize(item);
         if read.is_err() {
-            self.left.push(format!("{}: not what an agent writes", pointer.trim_start_matches('/')));
+            self.not_taken.push(format!("{}: not what an agent writes", pointer.trim_start_matches('/')));
         }
         read.ok()
     }

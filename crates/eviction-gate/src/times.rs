@@ -1,4 +1,4 @@
-//! The timeouts and intervals of the gate, which no operator needs to change.
+//! The gate's own timeouts and intervals, which no operator needs to change; `case.rs` has how long it holds.
 
 use std::time::Duration;
 

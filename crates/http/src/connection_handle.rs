@@ -1,7 +1,7 @@
 //! A connection as its handler sees it.
 
 use crate::activity::Activity;
-use crate::connections::ConnectionSlot;
+use crate::connections::Place;
 use crate::lazy_socket::Socket;
 use crate::networks::Client;
 use std::future::poll_fn;
@@ -31,11 +31,11 @@ pub struct Connection {
 #[derive(Debug)]
 struct Owned {
     socket: Mutex<Socket>,
-    slot: ConnectionSlot,
+    slot: Place,
 }
 
 impl Connection {
-    pub(crate) fn new(socket: TcpStream, client: Client, slot: ConnectionSlot) -> Self {
+    pub(crate) fn new(socket: TcpStream, client: Client, slot: Place) -> Self {
         Self { client, owned: Arc::new(Owned { socket: Mutex::new(Socket::new(socket)), slot }) }
     }
 

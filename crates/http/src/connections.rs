@@ -52,7 +52,7 @@ struct Entry {
 
 /// A place. It must be dropped after the descriptor of the connection.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub(crate) struct Place {
     pub(crate) key: u64,
     pub(crate) connections: Arc<Connections>,
     pub(crate) activity: Arc<Activity>,
@@ -68,7 +68,7 @@ impl Connections {
 
     /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a stranger that comes
     /// in a crowd (128 accepted in a row, and another waits): the connection must be closed unread.
-    pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<ConnectionSlot> {
+    pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<Place> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);
         let client = client.address.to_canonical();
@@ -92,7 +92,7 @@ impl Connections {
         table.next_key += 1;
         table.entries.insert(key, entry);
         self.counts.open.inc();
-        Some(ConnectionSlot { key, connections: Arc::clone(self), activity, is_pressed })
+        Some(Place { key, connections: Arc::clone(self), activity, is_pressed })
     }
 
     /// Closes a connection of the client that holds most. Returns false if there is none.
@@ -217,8 +217,8 @@ impl Table {
         self.held(is_known).filter(|(_, entry)| entry.is_open())
     }
 
-    /// Chooses the connection to close: of the network that holds most, of the client in it that holds most, the one
-    /// that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
+    /// Chooses the connection to close: of the IPv4 address or IPv6 /64 that holds most, of the address in it that holds
+    /// most, the one that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
     /// a client chooses what its connections do, so that protects none.
     fn victim(&self, is_known: bool) -> Option<u64> {
         let mut held = HashMap::<_, usize>::new();
@@ -237,7 +237,7 @@ impl Table {
     }
 }
 
-impl Drop for ConnectionSlot {
+impl Drop for Place {
     fn drop(&mut self) {
         let entry = self.connections.table().entries.remove(&self.key);
         self.connections.counts.open.dec();

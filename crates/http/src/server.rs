@@ -3,7 +3,7 @@
 use crate::accept::{Acceptor, is_on_this_node};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::Connection;
-use crate::connections::{ConnectionSlot, Connections};
+use crate::connections::{Connections, Place};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::listener::{Listener, ReuseportSlot, steer};
@@ -152,7 +152,7 @@ impl<P: Protocol> Server<P> {
     }
 
     /// Serves a connection at once if its request is there already, else in a task.
-    fn serve(&self, socket: TcpStream, client: Client, slot: ConnectionSlot) {
+    fn serve(&self, socket: TcpStream, client: Client, slot: Place) {
         let key = slot.key;
         let stream = ClientStream::new(Connection::new(socket, client, slot));
         let mut served = Box::pin(Arc::clone(&self.protocol).serve(stream));

@@ -41,7 +41,7 @@ impl Backoff {
     /// Returns the wait for a server that sent `Retry-After`. It is limited: a minute's outage must not
     /// become an hour's. It is up to a quarter longer than that, by a random number, so that agents with the
     /// same `Retry-After` do not come back together.
-    pub fn left_alone_for(asked: Duration, drawn: f64) -> Duration {
+    pub fn spread(asked: Duration, drawn: f64) -> Duration {
         let asked = asked.min(MAX_RETRY_AFTER);
         asked + asked.mul_f64(drawn / 4.0)
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_server_that_asks_for_it_is_left_alone_within_bounds() {
-        let alone = |seconds, drawn| Backoff::left_alone_for(Duration::from_secs(seconds), drawn).as_millis();
+        let alone = |seconds, drawn| Backoff::spread(Duration::from_secs(seconds), drawn).as_millis();
         assert_eq!([alone(0, 1.0), alone(1, 0.0), alone(1, 1.0), alone(8, 0.5)], [0, 1000, 1250, 9000]);
         assert_eq!([alone(30, 0.0), alone(3600, 0.5), alone(u64::MAX, 1.0)], [30_000, 33_750, 37_500]);
     }

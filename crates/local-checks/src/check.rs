@@ -16,7 +16,7 @@ pub type Run<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 /// A run that takes longer than the check's timeout is dropped. It must leave nothing behind: no spawned
 /// task, no open socket. A call that can't be cancelled goes through `DedicatedThread`.
 pub trait Check: Send + Sync {
-    /// Runs the check once. A reason is a word or two by which an operator can act, such as `HTTP 503`. It
+    /// Runs the check once. A reason is a one-word code and a detail, by which an operator can act. It
     /// may contain text from outside, which is shortened before it is shown.
     fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a>;
 }

@@ -21,7 +21,7 @@ pub struct DedicatedThread {
 }
 
 impl DedicatedThread {
-    /// Creates a thread of this name, which `ps -L` shows.
+    /// The threads of its calls have this name, which `ps -L` shows.
     pub fn new(name: &str) -> Self {
         Self { thread_name: name.to_owned(), last: Arc::default() }
     }

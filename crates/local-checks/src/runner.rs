@@ -27,21 +27,21 @@ const LOOK_FOR_NODE: Duration = Duration::from_millis(50);
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
 pub struct Runner {
     board: Arc<Board>,
-    cycles: Vec<Arc<Cycle>>,
+    cycles: Vec<Arc<ScheduledCheck>>,
     /// The tasks of the checks, one for each, asleep while the check is not wanted.
     _tasks: JoinSet<()>,
 }
 
 /// A check with everything that it needs to run.
-struct Cycle {
+struct ScheduledCheck {
     id: CheckId,
     entry: Entry,
     board: Arc<Board>,
     timeline: Timeline,
     /// The time without requests after which the check stops; `None` if it never stops.
     idle: Option<Duration>,
-    /// The time after which the check runs once although nothing asks for it.
-    look_after: Option<Duration>,
+    /// The time after which an idle check runs once; `None` if nothing will depend on it.
+    idle_look_after: Option<Duration>,
     /// The time of the last request that named it.
     asked: AtomicMoment,
     /// Makes it test again whether it is idle.
@@ -67,15 +67,15 @@ impl Runner {
             };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
-            // `--on-unknown=local` will depend on its port.
+            // The verdict will depend on the kubelet's port.
             let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
-            let cycle = Arc::new(Cycle {
+            let cycle = Arc::new(ScheduledCheck {
                 id,
                 entry: entry.clone(),
                 board: Arc::clone(board),
                 timeline,
                 idle,
-                look_after: depends.then_some(entry.timing.interval * INTERVALS_TO_A_LOOK),
+                idle_look_after: depends.then_some(entry.timing.interval * INTERVALS_TO_A_LOOK),
                 asked: AtomicMoment::default(),
                 wake: Arc::default(),
                 results: watch::Sender::new(()),
@@ -134,7 +134,7 @@ impl Runner {
     }
 }
 
-impl Cycle {
+impl ScheduledCheck {
     async fn run(self: Arc<Self>) {
         loop {
             // A wake-up alone proves no demand: it may be left over from before a stop.
@@ -154,7 +154,7 @@ impl Cycle {
     /// Runs the check once after a while, although nothing asks for it, if the agent has to know of it
     /// beforehand.
     async fn look(&self) {
-        let Some(after) = self.look_after else { return pending().await };
+        let Some(after) = self.idle_look_after else { return pending().await };
         sleep(after).await;
         let outcome = self.outcome().await;
         self.board.set_kubelet(outcome, self.now(), nodegate_clock::wall());
@@ -198,7 +198,7 @@ impl Cycle {
         let duration = started.elapsed();
         self.log(&outcome);
         let at = self.now();
-        if self.look_after.is_some() {
+        if self.idle_look_after.is_some() {
             self.board.set_kubelet(outcome.clone(), at, nodegate_clock::wall());
         }
         // The next run begins within the interval and ends within the timeout.

@@ -140,7 +140,7 @@ impl Driver {
                 let error = format!("no answer within {} s", after.as_secs_f64());
                 // The request has not told yet which server it goes to: the one of the watches, as a rule.
                 state.server = state.line(NODE).and_then(|line| line.server.clone());
-                self.check_fails(state, Refusal::NoAnswer, &error);
+                self.check_fails(state, Refusal::NoUsefulAnswer, &error);
             }
             Action::Replace(stream, why) => {
                 if let Some(line) = state.line(stream) {
@@ -269,7 +269,7 @@ impl State {
 
 impl Failure {
     fn no_answer(error: impl Display) -> Self {
-        Self { refusal: Refusal::NoAnswer, retry_after: None, error: error.to_string() }
+        Self { refusal: Refusal::NoUsefulAnswer, retry_after: None, error: error.to_string() }
     }
 
     /// Converts an answer that is an error. A server that fails may be one of several; all servers refuse the other
@@ -278,8 +278,8 @@ impl Failure {
         let refusal = match reply.status {
             StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled,
             StatusCode::UNAUTHORIZED => Refusal::Unauthorized,
-            status if status.is_redirection() || status.is_client_error() => Refusal::Answered,
-            _ => Refusal::NoAnswer,
+            status if status.is_redirection() || status.is_client_error() => Refusal::Refused,
+            _ => Refusal::NoUsefulAnswer,
         };
         Self { refusal, retry_after: reply.retry_after, error: reply.refusal() }
     }

@@ -60,7 +60,7 @@ pub(crate) async fn node(mut follower: Follower<OwnNode>, no_client: impl Fn()) 
                 SessionEnd::before_it_began(FailureReason::NoClient, error)
             }
         };
-        follower.rest(&ended).await;
+        follower.pause_after(&ended).await;
     }
 }
 
@@ -118,16 +118,16 @@ impl<F: Followed> Follower<F> {
             let ended = self.session(client, in_use.changed().map(drop)).await;
             if ended.reason != FailureReason::Moved {
                 self.first_list = None;
-                self.rest(&ended).await;
+                self.pause_after(&ended).await;
             }
         }
     }
 
     /// Counts and logs the end of a session, and waits before the next.
-    async fn rest(&mut self, ended: &SessionEnd) {
+    async fn pause_after(&mut self, ended: &SessionEnd) {
         self.driver.watch.metrics.restart(F::RESOURCE, ended.reason);
         let (now, (took, due_after)) = (self.driver.now(), self.driver.pace());
-        let (server, alone) = self.driver.last_answer(self.stream);
+        let (server, retry_after) = self.driver.last_answer(self.stream);
         let server = server.as_deref();
         if self.broken_watches.ended(ended, now) && self.stream == NODE {
             tracing::warn!(
@@ -168,7 +168,7 @@ impl<F: Followed> Follower<F> {
             _ => self.backoff.wait(),
         };
         let wait =
-            wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
+            wait.max(retry_after.map_or(Duration::ZERO, |after| Backoff::spread(after, fastrand::f64())));
         self.log(ended, wait, server);
         tokio::time::sleep(wait).await;
     }

@@ -13,7 +13,7 @@ pub enum Cordon {
     /// It is not known yet whose turn it is.
     Unjudged {
         /// True if it counts until then: the agent never saw the Node without it.
-        counts: bool,
+        takes_out: bool,
     },
     /// It takes the node out, until its end: no node comes back because another one leaves.
     Granted {
@@ -30,7 +30,7 @@ impl Cordon {
         let cordon = match self {
             _ if !facts.unschedulable => Self::None,
             _ if !policy.judges_cordons() => Self::Granted { was_kept: false },
-            Self::None => Self::Unjudged { counts: before.facts().is_none() },
+            Self::None => Self::Unjudged { takes_out: before.facts().is_none() },
             known => known,
         };
         cordon.show(facts);
@@ -50,7 +50,7 @@ impl Cordon {
     }
 
     fn show(&self, facts: &mut NodeFacts) {
-        facts.unschedulable &= *self != Self::Unjudged { counts: false };
+        facts.unschedulable &= *self != Self::Unjudged { takes_out: false };
         facts.kept = if let Self::Kept(kept) = self { Some(kept.clone()) } else { None };
     }
 }

@@ -194,7 +194,7 @@ impl DrainSignals {
     }
 
     /// Returns true if a cordon is one of the signals.
-    pub fn name_cordons(&self) -> bool {
+    pub fn contains_cordon(&self) -> bool {
         self.signals.contains(&DrainSignal::Unschedulable)
     }
 
@@ -207,7 +207,7 @@ impl DrainSignals {
     }
 
     /// Returns true if a signal about this key depends on what `on` names.
-    fn depend(&self, kind: Kind, key: &str, on: fn(&Pattern) -> bool) -> bool {
+    fn any_reads(&self, kind: Kind, key: &str, on: fn(&Pattern) -> bool) -> bool {
         let depends = |signal: &DrainSignal| match signal {
             DrainSignal::Keyed(of, pattern) => *of == kind && pattern.is_about(key) && on(pattern),
             _ => false,
@@ -218,18 +218,16 @@ impl DrainSignals {
     /// Removes what no signal depends on, because `/status.json` shows the facts: annotations, of which a Node can have
     /// 256 KiB, values, and effects. The keys of all labels and taints stay.
     pub(crate) fn reduce(&self, facts: &mut NodeFacts) {
-        let depends_on_value = |kind, key: &str| self.depend(kind, key, |pattern| pattern.value.is_some());
-        facts.annotations.retain(|key, _| self.depend(Kind::Annotation, key, |_| true));
+        let reads_value = |kind, key: &str| self.any_reads(kind, key, |pattern| pattern.value.is_some());
+        facts.annotations.retain(|key, _| self.any_reads(Kind::Annotation, key, |_| true));
         for (kind, map) in [(Kind::Label, &mut facts.labels), (Kind::Annotation, &mut facts.annotations)] {
-            map.iter_mut()
-                .filter(|(key, _)| !depends_on_value(kind, key))
-                .for_each(|(_, value)| value.clear());
+            map.iter_mut().filter(|(key, _)| !reads_value(kind, key)).for_each(|(_, value)| value.clear());
         }
         let reduced = |mut taint: Taint| {
-            if !depends_on_value(Kind::Taint, &taint.key) {
+            if !reads_value(Kind::Taint, &taint.key) {
                 taint.value.clear();
             }
-            if !self.depend(Kind::Taint, &taint.key, |pattern| pattern.effect.is_some()) {
+            if !self.any_reads(Kind::Taint, &taint.key, |pattern| pattern.effect.is_some()) {
                 taint.effect.clear();
             }
             taint

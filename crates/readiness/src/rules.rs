@@ -84,7 +84,7 @@ pub const CACHE_STALE: &str = "CacheStale";
 impl Policy {
     /// Returns true if a cordon counts only when it is granted.
     pub(crate) fn judges_cordons(&self) -> bool {
-        self.max_drained != MaxDrained::OFF && self.drain_on.name_cordons()
+        self.max_drained != MaxDrained::OFF && self.drain_on.contains_cordon()
     }
 
     /// Returns the outcome of `node_ready` by the API's facts alone. [`state`](crate::state) applies the

@@ -73,7 +73,7 @@ pub(crate) async fn take_over(
 /// Returns what an earlier agent knew, and logs what can't be taken over.
 fn usable(from: &str, found: Result<Option<Predecessor>, String>) -> Option<Predecessor> {
     let error = match &found {
-        Ok(found) => found.as_ref().and_then(|found| found.left.as_ref()),
+        Ok(found) => found.as_ref().and_then(|found| found.not_taken.as_ref()),
         Err(error) => Some(error),
     };
     if let Some(error) = error {

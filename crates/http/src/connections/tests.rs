@@ -14,13 +14,13 @@ fn table(connections: usize) -> Arc<Connections> {
     Arc::new(Connections::new(limits, known, ConnectionCounts::default()))
 }
 
-async fn slot(table: &Arc<Connections>, client: &str, is_crowded: bool) -> Option<ConnectionSlot> {
+async fn slot(table: &Arc<Connections>, client: &str, is_crowded: bool) -> Option<Place> {
     let address: IpAddr = client.parse().unwrap();
     table.enter(Client { address, on_this_node: address.is_loopback() }, is_crowded).await
 }
 
 /// A connection, whose task ends with the runtime's next turn after it was closed.
-fn serve(table: &Connections, slot: ConnectionSlot) -> u64 {
+fn serve(table: &Connections, slot: Place) -> u64 {
     let key = slot.key;
     let task = tokio::spawn(async move {
         let _slot = slot;

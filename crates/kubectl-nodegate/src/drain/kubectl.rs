@@ -40,9 +40,9 @@ impl Drain<'_> {
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
-    pub(super) async fn rehearse(&self) -> Result<(), Error> {
-        let rehearsed = self.command("client").output().await;
-        let output = rehearsed.map_err(|error| no_kubectl(&error))?;
+    pub(super) async fn dry_run(&self) -> Result<(), Error> {
+        let output = self.command("client").output().await;
+        let output = output.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
             return Ok(());
         }

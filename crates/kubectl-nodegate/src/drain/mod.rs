@@ -136,9 +136,10 @@ impl Drain<'_> {
         Ok(status)
     }
 
+    /// Cordons the node, and waits. `step` of `crates/agent-client/src/wait.rs` decides when the wait ends.
     async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
-        self.rehearse().await?;
+        self.dry_run().await?;
         self.cordon().await?;
         until_seen().await;
         match wait_for_one(self.cluster, self.args.goal, self.args.timeout, self.node, self.steps).await {

@@ -29,9 +29,9 @@ pub(crate) enum Refusal {
     /// The API server does not accept the credentials of this client (401); others may be there by now.
     Unauthorized,
     /// The API server refuses to answer, as any other would.
-    Answered,
+    Refused,
     /// There is no answer, or a server error; another server may answer.
-    NoAnswer,
+    NoUsefulAnswer,
 }
 
 #[derive(Debug, Default)]

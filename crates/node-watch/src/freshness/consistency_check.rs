@@ -74,7 +74,7 @@ impl FreshnessMonitor {
                     self.check.sent.remove(0);
                 }
                 self.actions.push(Action::Late(self.check.late_after()));
-                self.check_failed(Refusal::NoAnswer, None, now);
+                self.check_failed(Refusal::NoUsefulAnswer, None, now);
             }
             CheckProgress::AwaitingWatch(sent, answer, _) if due => {
                 self.conclude(self.held.compare(&sent.held, &answer.node), &sent, answer, now);
@@ -126,7 +126,7 @@ impl FreshnessMonitor {
     ) {
         match self.check.take(number) {
             Some((_, false)) => {
-                let refused = refusal != Refusal::NoAnswer;
+                let refused = refusal != Refusal::NoUsefulAnswer;
                 self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
                 self.check_failed(refusal, retry_after, now);
             }
@@ -142,7 +142,7 @@ impl FreshnessMonitor {
     fn check_failed(&mut self, refusal: Refusal, retry_after: Option<Duration>, now: Moment) {
         let first = !std::mem::replace(&mut self.check.failing, true);
         let may_move = self.check.next == Next::Here && now >= self.check.next_connection;
-        if !(first && refusal == Refusal::NoAnswer) {
+        if !(first && refusal == Refusal::NoUsefulAnswer) {
             self.pause(retry_after, now);
         }
         let waiting_ends_stale = self.is_stale(self.check.waits_until().plus(CHECK_LATE));
@@ -150,7 +150,7 @@ impl FreshnessMonitor {
             // Only a client with other credentials can help.
             Refusal::Unauthorized if first => Next::ElsewhereAtOnce,
             Refusal::Unauthorized => Next::Elsewhere,
-            Refusal::NoAnswer if may_move => Next::Elsewhere,
+            Refusal::NoUsefulAnswer if may_move => Next::Elsewhere,
             Refusal::Throttled if may_move && waiting_ends_stale && !self.is_stale(now) => {
                 Next::ElsewhereAtOnce
             }
@@ -168,7 +168,7 @@ impl FreshnessMonitor {
     fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
         self.check.wait(now, self.rng.f64());
         if let Some(asked) = retry_after {
-            let until = now.plus(Backoff::left_alone_for(asked, self.rng.f64()));
+            let until = now.plus(Backoff::spread(asked, self.rng.f64()));
             self.check.not_before = self.check.not_before.max(until);
         }
     }

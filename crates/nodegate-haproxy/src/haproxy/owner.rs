@@ -1,4 +1,5 @@
-//! The owner of what HAProxy runs: one file, one reload or a few weights, one proof. If a step fails, the last good file
+//! The owner of what HAProxy runs: one file, one reload or a few weights, one proof that HAProxy has loaded it, which is
+//! the file's last, empty backend, named by the hash of the file. If a step fails, the last good file
 //! and its processes stay. A `Desired` is a plan, `Wanted` the plan with the cluster that it was made from, and
 //! `Applied` what HAProxy was proven to run.
 
@@ -169,7 +170,7 @@ impl Owner {
         let Tools { config, master, .. } = &self.tools;
         self.clear_states()?;
         let Some(last) = self.last_good().read()? else { return Ok(()) };
-        // HAProxy has no backend without a hash in its name.
+        // A file without a hash is not one that this program has written: no HAProxy runs it.
         let hash = config.read()?.as_deref().and_then(hash_of).unwrap_or_default();
         if !master.runs(&hash).await.unwrap_or(false) {
             config.replace(&last)?;

@@ -59,7 +59,7 @@ fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let without_cordon = || NodeFacts { unschedulable: false, ..facts.clone() };
     let is_labelled = facts.labels.contains_key(EXCLUDE_LABEL);
     let is_out_by_label = is_labelled && out.is_some() && out_by(&without_label(), facts.clone()).is_none();
-    let shares_budget = facts.unschedulable && !is_labelled && rules.drain_on.name_cordons();
+    let shares_budget = facts.unschedulable && !is_labelled && rules.drain_on.contains_cordon();
     let since = || Some(writer_of(meta, &["f:spec", "f:unschedulable"])?.time.as_ref()?.0.as_second());
     let cordon = shares_budget.then(|| Cordon { since: since(), otherwise: out_by(rules, without_cordon()) });
     let labels = meta.labels.iter().flatten().map(|(key, value)| (clip(key), clip(value)));

@@ -103,7 +103,7 @@ impl Board {
                 // own to no client yet, and the one before may have known the order better.
                 let is_kept = matches!(kept, Some(Some(_))) && self.policy.judges_cordons();
                 if is_kept && matches!(state.cordon, Cordon::Granted { .. }) {
-                    state.cordon = Cordon::Unjudged { counts: true };
+                    state.cordon = Cordon::Unjudged { takes_out: true };
                 }
                 return kept.is_some_and(|kept| state.judge_cordon(kept));
             }

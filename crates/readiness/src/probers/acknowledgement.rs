@@ -24,7 +24,7 @@ impl PoolChange {
     }
 }
 
-/// The conditions for a prober to count as acknowledged, by the agent's settings `--ack-fall`, `--ack-rise`,
+/// The conditions under which a prober has acknowledged, by the agent's settings `--ack-fall`, `--ack-rise`,
 /// `--ack-interval` and `--ack-probers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckSettings {
@@ -183,7 +183,7 @@ pub enum Unknown {
         /// True if it started over because there were more probers than it can remember.
         overflown: bool,
     },
-    /// The probers with these indices may be balancers or strangers.
+    /// The probers with these indices may be balancers or other clients.
     Undecided(Vec<usize>),
     /// There are fewer regular probers, silent ones included, than required.
     TooFew {
@@ -298,40 +298,40 @@ impl ProbeHistory {
     /// acts on it, and have sent one more probe. All of this must have taken as long as it takes at its interval.
     pub fn progress(&self, change: PoolChange, settings: &AckSettings, now: Moment) -> AckProgress {
         let agrees = takes_out(self.given.verdict) == (change == PoolChange::Out);
-        let row = (self.last.since(self.row_from), self.row_needs(change, settings, now));
+        let streak = (self.last.since(self.streak_from), self.streak_needs(change, settings, now));
         // Each of several balancers behind one address needs as long as a balancer that is alone.
         let of_each = settings
             .interval()
-            .map(|interval| (now.since(self.row_changed), settings.time(change, interval)));
-        let (took, needs) = of_each.filter(|(took, needs)| took < needs).unwrap_or(row);
+            .map(|interval| (now.since(self.streak_changed), settings.time(change, interval)));
+        let (took, needs) = of_each.filter(|(took, needs)| took < needs).unwrap_or(streak);
         let required = settings.times(change).saturating_add(1);
         AckProgress { had: if agrees { self.in_a_row } else { 0 }, required, took, needs }
     }
 
-    /// Returns the duration that the row must have.
+    /// Returns the duration that the streak must have.
     ///
-    /// By itself, a prober sends its (n + 1)-th probe n + 1 intervals after the probe before the row. Half an
+    /// By itself, a prober sends its (n + 1)-th probe n + 1 intervals after the probe before the streak. Half an
     /// interval less is enough: its interval may vary by a tenth without costing it another probe. The n-th
     /// answer, on which it acts, was given n intervals after that probe. That is half an interval earlier,
     /// even if other clients sent probes in between.
     ///
-    /// A row without a probe before it needs one interval less.
-    fn row_needs(&self, change: PoolChange, settings: &AckSettings, now: Moment) -> Duration {
-        let seen = || self.row_interval.or_else(|| self.longest_interval(now)).unwrap_or_default();
+    /// A streak without a probe before it needs one interval less.
+    fn streak_needs(&self, change: PoolChange, settings: &AckSettings, now: Moment) -> Duration {
+        let seen = || self.streak_interval.or_else(|| self.longest_interval(now)).unwrap_or_default();
         let times = settings.times(change).saturating_mul(2);
         let halves =
-            if self.row_interval.is_some() { times.saturating_add(1) } else { times.saturating_sub(1) };
+            if self.streak_interval.is_some() { times.saturating_add(1) } else { times.saturating_sub(1) };
         settings.interval().unwrap_or_else(seen).saturating_mul(halves) / 2
     }
 
     /// Returns the interval by which the present or the next pool change of this kind is judged; `None` until the
     /// second probe.
     fn interval_to(&self, change: PoolChange, now: Moment) -> Option<Duration> {
-        let of_row = self.row_interval.filter(|_| takes_out(self.given.verdict) && change == PoolChange::Out);
-        self.longest_interval(now).max(of_row)
+        let is_out = takes_out(self.given.verdict) && change == PoolChange::Out;
+        self.longest_interval(now).max(self.streak_interval.filter(|_| is_out))
     }
 
-    /// Returns true if its first probe came while the agent could not tell a balancer from a stranger, and it
+    /// Returns true if its first probe came while the agent could not tell a balancer from another client, and it
     /// may still turn out to be a balancer.
     fn is_undecided(&self, listening_since: Moment, now: Moment) -> bool {
         self.standing(now) == Standing::Occasional

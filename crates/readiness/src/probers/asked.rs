@@ -87,16 +87,16 @@ pub struct ProbeHistory {
     pub habit: Habit,
     /// The latest answer to it.
     pub given: GivenAnswer,
-    /// The length of the current row: the number of consecutive answers that agree, in or out.
+    /// The length of the current streak: the number of consecutive answers that agree, in or out.
     pub in_a_row: u32,
-    /// The time from which the row's answers could be had: that of the pool change or of the last answer before the row,
-    /// whichever is later.
-    pub row_changed: Moment,
-    /// The time from which the row is measured.
-    pub row_from: Moment,
-    /// Its interval when the row began, which a flood can't shorten any more; `None` if it was not known
+    /// The time from which the streak's answers could be had: that of the pool change or of the last answer before the
+    /// streak, whichever is later.
+    pub streak_changed: Moment,
+    /// The time from which the streak is measured.
+    pub streak_from: Moment,
+    /// Its interval when the streak began, which a flood can't shorten any more; `None` if it was not known
     /// then.
-    pub row_interval: Option<Duration>,
+    pub streak_interval: Option<Duration>,
     /// The pace of its probes.
     pub pace: ProbePace,
 }
@@ -112,20 +112,23 @@ impl ProbeHistory {
             habit: Habit::New { since: now, times: 1 },
             given,
             in_a_row: 1,
-            row_changed: now,
-            row_from: now,
-            row_interval: None,
+            streak_changed: now,
+            streak_from: now,
+            streak_interval: None,
             pace: ProbePace::new(now),
         }
     }
 
-    /// Returns the record after another probe. The row starts over when the prober's own answer changes: a second
-    /// drain signal that leaves its answer as it is asks for nothing. The row also starts over for a prober that was
-    /// gone, because it may have restarted. `changed` is the time of the latest change that the answer may follow.
+    /// Returns the record after another probe. The streak starts over when the prober's own answer changes: a second
+    /// drain signal that leaves its answer as it is asks for nothing. The streak also starts over for a prober that was
+    /// gone, because it may have restarted; a second such gap in a row is its new interval. `changed` is the time of the
+    /// latest change that the answer may follow.
     #[must_use]
     pub fn again(self, given: GivenAnswer, changed: Moment, now: Moment) -> Self {
         let gap = now.since(self.last);
-        let came_back = self.standing(now) == Standing::Gone;
+        let has_just_returned = self.in_a_row == 1 && self.streak_interval.is_none();
+        let is_interval = has_just_returned && gap <= MAX_INTERVAL;
+        let came_back = self.standing(now) == Standing::Gone && !is_interval;
         let goes_on =
             takes_out(given.verdict) == takes_out(self.given.verdict) && self.in_a_row > 0 && !came_back;
         let mut asked = Self {
@@ -144,18 +147,18 @@ impl ProbeHistory {
         }
         if !goes_on {
             asked.in_a_row = 1;
-            asked.row_changed = changed.max(self.last).min(now);
-            asked.row_interval = self.longest_interval(now).filter(|_| !came_back);
-            asked.row_from = asked.row_interval.map_or(now, |interval| self.row_from(interval, changed));
+            asked.streak_changed = changed.max(self.last).min(now);
+            asked.streak_interval = self.longest_interval(now).filter(|_| !came_back);
+            asked.streak_from = asked.streak_interval.map_or(now, |known| self.streak_from(known, changed));
         }
         asked
     }
 
-    /// Returns the time from which to measure a row that begins with the present probe: the time of the
-    /// previous probe, so that the whole row has the rhythm of the prober. If the present probe was already
-    /// overdue at the pool change, the previous one does not tell when to expect it, and the row is measured
+    /// Returns the time from which to measure a streak that begins with the present probe: the time of the
+    /// previous probe, so that the whole streak has the rhythm of the prober. If the present probe was already
+    /// overdue at the pool change, the previous one does not tell when to expect it, and the streak is measured
     /// from the pool change.
-    fn row_from(&self, interval: Duration, changed: Moment) -> Moment {
+    fn streak_from(&self, interval: Duration, changed: Moment) -> Moment {
         if changed.since(self.last) <= interval + interval / 4 { self.last } else { changed }
     }
 
@@ -247,17 +250,24 @@ mod tests {
     }
 
     #[test]
-    fn a_row_begins_with_the_probe_before_it_unless_the_next_one_was_overdue() {
+    fn a_streak_begins_with_the_probe_before_it_unless_the_next_one_was_overdue() {
         let out = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
-        let row = |changed: Moment, now| {
+        let streak = |changed: Moment, now| {
             let asked = regular().again(out, changed, now);
-            (asked.row_from, asked.row_interval)
+            (asked.streak_from, asked.streak_interval)
         };
         let due = Moment::from_start(Duration::from_millis(90_250));
-        assert_eq!(row(due, at(95)), (at(89), Some(Duration::from_secs(1))));
+        assert_eq!(streak(due, at(95)), (at(89), Some(Duration::from_secs(1))));
         let late = due.plus(NANOSECOND);
-        assert_eq!(row(late, at(95)), (late, Some(Duration::from_secs(1))));
-        assert_eq!(row(late, at(200)), (at(200), None), "it was gone");
+        assert_eq!(streak(late, at(95)), (late, Some(Duration::from_secs(1))));
+        assert_eq!(streak(late, at(200)), (at(200), None), "it was gone");
+        let slower = regular().again(out, late, at(149)).again(out, late, at(209));
+        assert_eq!(
+            (slower.in_a_row, slower.interval),
+            (2, Some(Duration::from_millis(15_750))),
+            "by the second gap"
+        );
+        assert_eq!(slower.again(out, late, at(269)).longest_interval(at(269)), Some(Duration::from_secs(60)));
     }
 
     #[test]

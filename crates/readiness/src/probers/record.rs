@@ -43,7 +43,7 @@ pub struct ProberRecord {
     pub code: Option<u16>,
     /// The verdict in that answer.
     pub verdict: Verdict,
-    /// The length of the current row: the number of consecutive answers that agree with the last one, in or
+    /// The length of the current streak: the number of consecutive answers that agree with the last one, in or
     /// out.
     pub in_a_row: u32,
     /// True if, by the agent's own settings, it has received the present verdict so often that it must have
@@ -108,7 +108,7 @@ impl ProberRecord {
 }
 
 impl ProbeHistory {
-    /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its row starts over
+    /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its streak starts over
     /// with its next probe.
     pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
         let at = |age_ms| now.before(Duration::from_millis(age_ms));
@@ -121,9 +121,9 @@ impl ProbeHistory {
             habit: Habit::Regular { since: at(prober.regular_ms?) },
             given: GivenAnswer { verdict: prober.verdict, code: prober.code },
             in_a_row: 0,
-            row_changed: at(prober.last_ms),
-            row_from: at(prober.last_ms),
-            row_interval: Some(longest),
+            streak_changed: at(prober.last_ms),
+            streak_from: at(prober.last_ms),
+            streak_interval: Some(longest),
             pace: ProbePace::taken_over(longest, now),
         })
     }

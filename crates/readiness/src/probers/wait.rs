@@ -4,7 +4,7 @@ use super::acknowledgement::{Judgement, PoolChange, Unknown};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Who waits for a node that has been out for longer goes on: its balancers have had time enough.
+/// Who waits for a node that has been `NotReady` for longer goes on: its balancers have had time enough.
 const OUT_FOR: Duration = Duration::from_mins(1);
 
 /// The goal of a wait.

@@ -134,11 +134,15 @@ fn a_malformed_file_is_refused_and_so_are_facts_of_another_form() {
         ("written_at_unix_ms", at(day + 125), "it was written 2 h in the future"),
     ] {
         let found = read(&with(key, value), 0).unwrap();
-        assert!(found.facts.is_none() && found.left.as_ref().unwrap().starts_with(why), "{:?}", found.left);
+        assert!(
+            found.facts.is_none() && found.not_taken.as_ref().unwrap().starts_with(why),
+            "{:?}",
+            found.not_taken
+        );
     }
     let found = read(&with("services", json!("x")), 0).unwrap();
     assert!(found.facts.is_some(), "each item is left by itself");
-    assert_eq!(found.left.as_deref(), Some("services: not what an agent writes"));
+    assert_eq!(found.not_taken.as_deref(), Some("services: not what an agent writes"));
     let error = read(&with("node", json!("n2")), 0).unwrap_err();
     assert_eq!(error, "it is about the node \"n2\"");
     for garbage in ["", "{", "[]", "7", "null", "\u{0}"] {

@@ -74,7 +74,7 @@ impl StateCollector {
 
         let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
         let passed = active().map(|(id, check)| {
-            let configured = catalog.is_configured(id) || self.0.probers.name_check(id, now);
+            let configured = catalog.is_configured(id) || self.0.probers.is_check_named(id, now);
             let configured = if configured { "true" } else { "false" };
             ([("check", &*check.name), ("configured", configured)], u64::from(check.passed == Some(true)))
         });

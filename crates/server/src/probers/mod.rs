@@ -112,7 +112,7 @@ impl Probers {
     }
 
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
-    /// before the first answer. Skips probers that this agent would show in other words, and those that do
+    /// before the first answer. Skips probers that this agent would identify otherwise, and those that do
     /// not count for it.
     pub(crate) fn take_over(&self, predecessor: &Predecessor, now: Moment) -> usize {
         let balancers = &self.settings.balancers;
@@ -123,7 +123,7 @@ impl Probers {
                 continue;
             }
             let Some(prober) = address.and_then(|address| self.taken_over(prober, address, now)) else {
-                // One that is only shown is no loss.
+                // One that no drain waits for is no loss.
                 lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
             };
@@ -176,7 +176,7 @@ impl Probers {
     }
 
     /// Returns true if a regular or silent prober names this check.
-    pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
+    pub(crate) fn is_check_named(&self, check: CheckId, now: Moment) -> bool {
         let is_waited_for = |prober: &Prober| prober.history.standing(now).is_waited_for();
         self.table()
             .probers()

@@ -186,7 +186,7 @@ fn a_request_that_no_drain_changes_takes_no_counted_slot() {
     assert_eq!((records.len(), service.drainable, service.asked), (17, false, 300));
 }
 
-/// Else its first answer would seem to be the rest of a row that began before the pause.
+/// Else its first answer would seem to be the rest of a streak that began before the pause.
 #[test]
 fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
     let (desk, path) = (Desk::new(""), "/services/shop/web");
@@ -196,7 +196,7 @@ fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
     let target = RequestTarget::Http { path, query: "", changed: at(130_000) };
     desk.note(address(1), target, OUT, 132_000);
     let history = desk.probers.remembered(at(132_000))[0].history;
-    assert_eq!(at(132_000).since(history.row_from), Duration::from_secs(2));
+    assert_eq!(at(132_000).since(history.streak_from), Duration::from_secs(2));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_successor_takes_over_regular_probers() {
     assert_eq!(after.probers.take_over(&handover(), at(2)), 4);
     let stranger = address(5).to_string();
     let old = before.records(400_500).into_iter().filter(|record| record.address != stranger);
-    // The row starts over, and what HAProxy says of its server comes with the next probe.
+    // The streak starts over, and what HAProxy says of its server comes with the next probe.
     let expected = old.map(|mut record| {
         if let Some(haproxy) = &mut record.haproxy {
             (haproxy.state, haproxy.sessions) = (None, None);

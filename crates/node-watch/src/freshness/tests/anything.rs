@@ -46,7 +46,7 @@ impl Happens {
             7 => Input::Answered { number, node: state, connection },
             8 => {
                 let retry_after = self.here.then_some(ago);
-                Input::Unanswered { number, refusal: Refusal::Answered, retry_after }
+                Input::Unanswered { number, refusal: Refusal::Refused, retry_after }
             }
             // The wall clock shows any time.
             _ => Input::Woke { wall: wall + ago * u32::from(self.here) },

@@ -34,9 +34,9 @@ fn with_the_last_renewal_that_counts_it_is_asked() {
 
 #[test]
 fn refusals_and_delays_do_not_make_the_cache_stale() {
-    use Refusal::{Answered, Throttled};
+    use Refusal::{Refused, Throttled};
     for (refusal, retries_after) in
-        [(Throttled, &[3][..]), (Throttled, &[0, 0]), (Answered, &[0, 0]), (Throttled, &[1, 2])]
+        [(Throttled, &[3][..]), (Throttled, &[0, 0]), (Refused, &[0, 0]), (Throttled, &[1, 2])]
     {
         let mut scenario = Scenario::watching();
         let (mut number, _) = asked_with_a_renewal(&mut scenario);

@@ -244,7 +244,7 @@ fn after_a_list_or_a_renewal_the_next_failure_is_a_first_one() {
     };
     let renewed = |scenario: &mut Scenario| {
         let (number, _) = scenario.asks();
-        scenario.refuses(number, Refusal::Answered, 0);
+        scenario.refuses(number, Refusal::Refused, 0);
         scenario.renewal(Duration::ZERO);
     };
     for end in [listed as fn(&mut Scenario), renewed] {
@@ -260,7 +260,7 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
         let mut scenario = Scenario::watching();
         let (number, _) = scenario.asks();
         let asked_at = scenario.now;
-        scenario.refuses(number, Refusal::Answered, seconds);
+        scenario.refuses(number, Refusal::Refused, seconds);
         assert_eq!(scenario.taken(Transition::Refused), 1);
         let (_, is_new) = scenario.asks();
         assert!(!is_new);
@@ -276,7 +276,7 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
 fn a_list_that_was_answered_ends_what_retry_after_asked_for() {
     let mut scenario = Scenario::watching();
     let (number, _) = scenario.asks();
-    scenario.refuses(number, Refusal::Answered, 30).seconds(1).lists(NODE, 1);
+    scenario.refuses(number, Refusal::Refused, 30).seconds(1).lists(NODE, 1);
     scenario.step(Input::Accepted(NODE, here()));
     scenario.asks();
     assert!(scenario.age() < STALE_AFTER);

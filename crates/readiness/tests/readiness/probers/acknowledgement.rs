@@ -239,7 +239,7 @@ fn on_the_way_back_a_prober_of_a_service_that_is_out_is_not_waited_for() {
     assert_eq!(world.acknowledged_ready(), Some(true));
 }
 
-/// A row keeps the interval at which it began. Its delay is told by it for as long as the node is out.
+/// A streak keeps the interval at which it began. Its delay is told by it for as long as the node is out.
 #[test]
 fn the_interval_of_an_old_row_counts_until_the_node_comes_back() {
     let mut world = World::new([balancer(1, 10_000)]);

@@ -71,7 +71,7 @@ fn each_record_is_taken_or_left_by_itself() {
     let mut status = good.clone();
     status["probers"] = all.into();
     let found = parse(&status).unwrap();
-    assert_eq!((found.probers.len(), found.left.as_deref()), (10, Some("10 of 20 probers")));
+    assert_eq!((found.probers.len(), found.not_taken.as_deref()), (10, Some("10 of 20 probers")));
     assert_eq!(found.listened, None, "it does not know those that were left");
     // More than an agent remembers.
     status["probers"] = vec![good["probers"][0].clone(); 600].into();

@@ -81,8 +81,8 @@ fn a_check_counts_as_named_while_a_prober_names_it() {
     let desk = Desk::new("");
     let kubelet = desk.board.catalog().find("kubelet").unwrap();
     desk.asks(1, "/health", "check=kubelet", 0);
-    assert!(!desk.probers.name_check(kubelet, at(0)), "a stranger's single request");
+    assert!(!desk.probers.is_check_named(kubelet, at(0)), "a stranger's single request");
     desk.becomes_regular(1, "/health", "check=kubelet", 1000);
-    assert!(desk.probers.name_check(kubelet, at(11_000)));
-    assert!(!desk.probers.name_check(kubelet, at(100_000)), "gone");
+    assert!(desk.probers.is_check_named(kubelet, at(11_000)));
+    assert!(!desk.probers.is_check_named(kubelet, at(100_000)), "gone");
 }
