@@ -267,7 +267,7 @@ mod tests {
             (2, Some(Duration::from_millis(15_750))),
             "by the second gap"
         );
-        assert_eq!(slower.again(out, late, at(269)).longest_interval(at(269)), Some(Duration::from_secs(60)));
+        assert_eq!(slower.again(out, late, at(269)).longest_interval(at(269)), Some(Duration::from_mins(1)));
     }
 
     #[test]
