@@ -129,11 +129,11 @@ pub fn wait(
         }
         WaitState::InService => "the node is not going out".to_owned(),
         WaitState::Kept => status.kept.as_ref().map(sentence::kept).unwrap_or_default(),
-        WaitState::OutForLong => {
+        WaitState::NotReadyForLong => {
             format!("the node has been NotReady for {}", Age::from(not_ready_for.unwrap_or_default()))
         }
         WaitState::NoProbers | WaitState::NotKnown => drain.not_known.clone().unwrap_or_default(),
-        WaitState::NotCounted => sessions_not_known(drain.traffic.as_ref()),
+        WaitState::SessionsNotCounted => sessions_not_known(drain.traffic.as_ref()),
         WaitState::Waiting => waiting(goal, drain, status, service),
     }
 }

@@ -121,8 +121,8 @@ impl Waiting {
         let is_late = elapsed >= self.timeout.unwrap_or(least);
         let is_silent = !self.has_answered && elapsed >= FIRST_ANSWER_WITHIN;
         let ended = match state {
-            WaitState::Reached | WaitState::OutForLong => Some(WaitEnd::Reached),
-            WaitState::NoProbers | WaitState::NotCounted => Some(WaitEnd::NotKnown),
+            WaitState::Reached | WaitState::NotReadyForLong => Some(WaitEnd::Reached),
+            WaitState::NoProbers | WaitState::SessionsNotCounted => Some(WaitEnd::NotKnown),
             WaitState::NotKnown => (is_late || is_silent).then_some(WaitEnd::NotKnown),
             WaitState::InService | WaitState::Kept | WaitState::Waiting => {
                 is_late.then_some(WaitEnd::TimedOut)
@@ -130,10 +130,10 @@ impl Waiting {
         };
         let (goal, after) = (self.goal.as_str(), Age::from(elapsed));
         lines.extend(ended.map(|ended| match (ended, state) {
-            (WaitEnd::Reached, WaitState::OutForLong) => format!("nothing to wait for: {words}"),
+            (WaitEnd::Reached, WaitState::NotReadyForLong) => format!("nothing to wait for: {words}"),
             (WaitEnd::Reached, _) => format!("{goal} after {after}: {words}"),
             (WaitEnd::TimedOut, _) => format!("not {goal} after {after}: {words}"),
-            (WaitEnd::NotKnown, WaitState::NotCounted) => {
+            (WaitEnd::NotKnown, WaitState::SessionsNotCounted) => {
                 format!("all acknowledged, but not known whether {goal}: {words}")
             }
             (WaitEnd::NotKnown, _) => format!("not known whether {goal}: {words}"),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn each_state_has_its_end_and_the_slowest_balancer_its_time() {
         use WaitState::{
-            InService, NoProbers, NotCounted, NotKnown, OutForLong, Reached, Waiting as Missing,
+            InService, NoProbers, NotKnown, NotReadyForLong, Reached, SessionsNotCounted, Waiting as Missing,
         };
         let end = |state, elapsed| {
             let timeout = WaitTimeout { timeout: Some(seconds(5)) };
@@ -251,7 +251,7 @@ mod tests {
                 Waiting::new(Goal::Acknowledged, timeout).step(Ok(&reply(state, "why", 1)), seconds(elapsed));
             progress.ended.map(WaitEnd::exit_code)
         };
-        let states = [Reached, OutForLong, NoProbers, NotCounted, NotKnown, InService, Missing];
+        let states = [Reached, NotReadyForLong, NoProbers, SessionsNotCounted, NotKnown, InService, Missing];
         assert_eq!(states.map(|state| end(state, 4)), [Some(0), Some(0), Some(3), Some(3), None, None, None]);
         assert_eq!([NotKnown, InService, Missing].map(|state| end(state, 5)), [Some(3), Some(1), Some(1)]);
         let mut slow = Waiting::new(Goal::Acknowledged, WaitTimeout::default());

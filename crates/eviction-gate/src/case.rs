@@ -11,7 +11,7 @@ pub(crate) enum EvictWhen {
     /// Every load balancer has acknowledged the drain.
     #[default]
     Acknowledged,
-    /// Besides, no session is left.
+    /// Besides, no client connection is left.
     Released,
     /// Nothing: the eviction goes on at once.
     Now,
@@ -28,7 +28,7 @@ pub(crate) type AgentReply = Result<DrainSummary, (Why, String)>;
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Limits {
     /// Event for which evictions wait, unless an annotation says otherwise: acknowledged, when every load
-    /// balancer has acknowledged the drain; released, when besides no session is left
+    /// balancer has acknowledged the drain; released, when besides no client connection is left
     #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "acknowledged|released")]
     #[arg(default_value = "acknowledged", value_parser = choice(&EVICT_WHEN_WORDS[..2]))]
     pub(crate) evict_when: EvictWhen,
@@ -39,7 +39,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = choice(&[("all", false), ("annotated", true)]))]
     pub(crate) only_annotated: bool,
 
-    /// Age of a drain beyond which it holds no evictions any more. It must be more than (fall + 1) x interval of the slowest load balancer
+    /// Age of a drain beyond which it holds no evictions any more, except of a kept node. It must be more than (fall + 1) x interval of the slowest load balancer
     /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
     /// for cluster-autoscaler and Rancher
     #[arg(long, env = "NODEGATE_GATE_MAX_HOLD", value_name = "DURATION", default_value = "60s")]

@@ -31,16 +31,16 @@ pub struct Connection {
 #[derive(Debug)]
 struct Owned {
     socket: Mutex<Socket>,
-    slot: Place,
+    place: Place,
 }
 
 impl Connection {
-    pub(crate) fn new(socket: TcpStream, client: Client, slot: Place) -> Self {
-        Self { client, owned: Arc::new(Owned { socket: Mutex::new(Socket::new(socket)), slot }) }
+    pub(crate) fn new(socket: TcpStream, client: Client, place: Place) -> Self {
+        Self { client, owned: Arc::new(Owned { socket: Mutex::new(Socket::new(socket)), place }) }
     }
 
     pub(crate) fn activity(&self) -> &Activity {
-        &self.owned.slot.activity
+        &self.owned.place.activity
     }
 
     /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
@@ -65,7 +65,7 @@ impl Connection {
     pub async fn linger(&self) {
         let mut discarded = 0;
         let mut chunk = [0; CHUNK];
-        while discarded < LINGER_BYTES && !self.owned.slot.is_pressed {
+        while discarded < LINGER_BYTES && !self.owned.place.is_pressed {
             let mut chunk = ReadBuf::new(&mut chunk);
             match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
@@ -92,13 +92,13 @@ impl Connection {
 
     /// Makes the client a known one for this connection: strangers don't take its place any more.
     pub fn make_known(&self) {
-        let slot = &self.owned.slot;
-        slot.connections.make_known(|key, _| key == slot.key);
+        let place = &self.owned.place;
+        place.connections.make_known(|key, _| key == place.key);
     }
 
     /// Returns true if each answer ends its connection: during the shutdown, and for a stranger that came while
     /// places were scarce.
     pub fn is_closing(&self) -> bool {
-        self.owned.slot.is_pressed || self.owned.slot.connections.closing.load(Ordering::Relaxed)
+        self.owned.place.is_pressed || self.owned.place.connections.closing.load(Ordering::Relaxed)
     }
 }

@@ -130,7 +130,7 @@ impl<P: Protocol> Server<P> {
             };
             let Some(client) = self.admit(&socket, address) else { continue };
             match self.connections.enter(client, is_crowded).await {
-                Some(slot) => self.serve(socket, client, slot),
+                Some(place) => self.serve(socket, client, place),
                 // A reset: no state of the kernel is left, and the client's next packets cost nothing.
                 None => drop(set_socket_linger(&socket, Some(Duration::ZERO))),
             }
@@ -152,9 +152,9 @@ impl<P: Protocol> Server<P> {
     }
 
     /// Serves a connection at once if its request is there already, else in a task.
-    fn serve(&self, socket: TcpStream, client: Client, slot: Place) {
-        let key = slot.key;
-        let stream = ClientStream::new(Connection::new(socket, client, slot));
+    fn serve(&self, socket: TcpStream, client: Client, place: Place) {
+        let key = place.key;
+        let stream = ClientStream::new(Connection::new(socket, client, place));
         let mut served = Box::pin(Arc::clone(&self.protocol).serve(stream));
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.

@@ -27,7 +27,7 @@ const LOOK_FOR_NODE: Duration = Duration::from_millis(50);
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
 pub struct Runner {
     board: Arc<Board>,
-    cycles: Vec<Arc<ScheduledCheck>>,
+    scheduled: Vec<Arc<ScheduledCheck>>,
     /// The tasks of the checks, one for each, asleep while the check is not wanted.
     _tasks: JoinSet<()>,
 }
@@ -56,7 +56,7 @@ impl Runner {
     /// none.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
-        let mut cycles = Vec::new();
+        let mut scheduled = Vec::new();
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(StartMode::AtStart) => None,
@@ -69,7 +69,7 @@ impl Runner {
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
             // The verdict will depend on the kubelet's port.
             let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
-            let cycle = Arc::new(ScheduledCheck {
+            let check = Arc::new(ScheduledCheck {
                 id,
                 entry: entry.clone(),
                 board: Arc::clone(board),
@@ -80,14 +80,14 @@ impl Runner {
                 wake: Arc::default(),
                 results: watch::Sender::new(()),
             });
-            tasks.spawn_on(Arc::clone(&cycle).run(), handle);
-            cycles.push(cycle);
+            tasks.spawn_on(Arc::clone(&check).run(), handle);
+            scheduled.push(check);
         }
-        let wakes: Vec<_> = cycles.iter().map(|cycle| (cycle.id, Arc::clone(&cycle.wake))).collect();
+        let wakes: Vec<_> = scheduled.iter().map(|check| (check.id, Arc::clone(&check.wake))).collect();
         let _ = board.on_need.set(Box::new(move |needed| {
             wakes.iter().filter(|(id, _)| *id == needed).for_each(|(_, wake)| wake.notify_one());
         }));
-        Self { board: Arc::clone(board), cycles, _tasks: tasks }
+        Self { board: Arc::clone(board), scheduled, _tasks: tasks }
     }
 
     /// Starts each of these checks that is not running, and resolves when each has a valid result, or after
@@ -107,9 +107,9 @@ impl Runner {
         })
     }
 
-    /// Resolves when each eager check has its first result, with the limit of [`Runner::activate`].
+    /// Resolves when each check that begins at the start has its first result, with the limit of [`Runner::activate`].
     pub async fn eager_ready(&self) {
-        let eager = self.cycles.iter().filter(|cycle| cycle.idle.is_none()).map(|cycle| cycle.id);
+        let eager = self.scheduled.iter().filter(|check| check.idle.is_none()).map(|check| check.id);
         self.activate(&eager.collect::<Vec<_>>()).await;
     }
 
@@ -121,16 +121,16 @@ impl Runner {
 
     /// Records the demand for a check. Returns its results and the time limit if there is one to wait for.
     fn ask(&self, id: CheckId) -> Option<(watch::Receiver<()>, Duration)> {
-        let cycle = self.cycles.iter().find(|cycle| cycle.id == id)?;
+        let check = self.scheduled.iter().find(|check| check.id == id)?;
         // The receiver is taken before the board is read: a result in between is then seen twice rather than missed.
-        let results = cycle.results.subscribe();
-        let now = cycle.now();
-        cycle.asked.advance(now);
-        cycle.wake.notify_one();
+        let results = check.results.subscribe();
+        let now = check.now();
+        check.asked.advance(now);
+        check.wake.notify_one();
         let state = self.board.state();
         let result = state.local_result(id);
         let valid = result.is_some_and(|result| now <= result.good_until);
-        (!valid).then_some((results, cycle.entry.timing.timeout + SLACK))
+        (!valid).then_some((results, check.entry.timing.timeout + SLACK))
     }
 }
 

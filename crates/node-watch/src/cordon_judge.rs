@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
-/// The time for the first answer, for which a cordon is not taken up.
+/// The time for the first answer. Until then the cordon does not take the node out, unless the agent has never seen the
+/// Node without it.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// The time for each later answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -130,8 +131,8 @@ async fn judge(
     let client = in_use.wait_for(Option::is_some).await.ok().and_then(|client| client.clone());
     let client = &client.ok_or("no client")?;
     let policy = watch.board.policy();
-    // Of the revision of the cordon, which the API server has in its cache, while the present may take it a question to
-    // etcd. One that no longer has that revision is asked for the present.
+    // At the revision of the cordon, which the API server has in its cache; a list of the present may need etcd. One that
+    // no longer has that revision is asked for the present.
     let cordoned = |at| pool(policy, at).fields("spec.unschedulable=true");
     let mut at = revision.filter(|_| queue.is_none());
     let mut found = list(client, cordoned(at)).await;
@@ -164,13 +165,13 @@ fn all(revision: Option<&str>) -> ListParams {
     revision.map_or_else(ListParams::default, at)
 }
 
-/// Returns the list of the pool.
+/// Returns the list of the Nodes of the budget.
 fn pool(policy: &Policy, revision: Option<&str>) -> ListParams {
     let selector = policy.pool_selector.as_ref().map(|selector| format!(",{selector}"));
     all(revision).labels(&format!("!{EXCLUDE_LABEL}{}", selector.unwrap_or_default()))
 }
 
-/// Returns the number of the pool's nodes.
+/// Returns the number of the budget's Nodes.
 async fn count(client: &Client, policy: &Policy, revision: Option<&str>) -> Result<usize, String> {
     if policy.pool_selector.is_some() {
         return list(client, pool(policy, revision)).await.map(|(_, count)| count);

@@ -130,7 +130,8 @@ impl Link {
 
     // === Expiry ===
 
-    /// Waits until the credentials in use must be replaced. If that fails, they must be some seconds later.
+    /// Waits until the credentials in use must be replaced. If that fails, the replacement is due again after
+    /// `RENEW_EVERY`.
     pub(crate) async fn expired(&self) {
         let expires = self.state().expires;
         let Some(expires) = expires else { return pending().await };

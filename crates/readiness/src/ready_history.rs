@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const KUBELET: &str = "kubelet";
 /// The reason that the node controller sets for a kubelet that has reported before. The other reason,
 /// `NodeStatusNeverUpdated`, is for a kubelet that has never reported.
-const SILENT: &str = "NodeStatusUnknown";
+const LOST_CONTACT: &str = "NodeStatusUnknown";
 /// The time for which the previous verdict holds until the check `kubelet` has its first result.
 pub const FIRST_RESULT_WITHIN: Duration = Duration::from_secs(2);
 
@@ -47,9 +47,9 @@ impl ReadyHistory {
         let Some(facts) = node.facts() else { return Self::default() };
         let ready = facts.condition("Ready");
         let status = ready.map(|ready| ready.status);
-        let is_silent = status == Some(ConditionStatus::Unknown);
-        let may_overrule = is_silent
-            && ready.is_some_and(|ready| ready.reason == SILENT)
+        let is_unknown = status == Some(ConditionStatus::Unknown);
+        let may_overrule = is_unknown
+            && ready.is_some_and(|ready| ready.reason == LOST_CONTACT)
             && self.was_ready != Some(false)
             && policy.on_unknown == OnUnknown::Local;
         let unconfirmed = may_overrule.then(|| {
@@ -68,6 +68,6 @@ impl ReadyHistory {
             Unconfirmed { holds_until, leaves_at }
         });
         let is_ready = status.map(|status| status == ConditionStatus::True);
-        Self { was_ready: if is_silent { self.was_ready } else { is_ready }, unconfirmed }
+        Self { was_ready: if is_unknown { self.was_ready } else { is_ready }, unconfirmed }
     }
 }

@@ -94,7 +94,7 @@ impl Policy {
             (false, _, Node::Present(facts)) => self.fresh(facts),
             (false, _, Node::Absent) => Outcome::fail("NodeNotFound"),
             (true, OnStale::NotReady, _) => Outcome::fail(CACHE_STALE),
-            (true, OnStale::KeepDrain, Node::Present(facts)) => self.alive(facts),
+            (true, OnStale::KeepDrain, Node::Present(facts)) => self.by_signals_alone(facts),
             // A Node that was never seen passes: there are no facts to refuse traffic by.
             (true, _, _) | (false, _, Node::Unknown) => Outcome::Pass,
         }
@@ -135,15 +135,14 @@ impl Policy {
             return Outcome::fail("ReadyConditionMissing");
         };
         match ready.status {
-            ConditionStatus::True => self.alive(facts),
+            ConditionStatus::True => self.by_signals_alone(facts),
             status if ready.reason.is_empty() => Outcome::Fail(Reason::new(format!("Ready={status}"))),
             _ => Outcome::Fail(Reason::parse(ready.reason.as_str())),
         }
     }
 
-    /// Returns the outcome of `node_ready` for a Node whose kubelet is alive, whatever its Ready condition
-    /// says.
-    pub fn alive(&self, facts: &NodeFacts) -> Outcome {
+    /// Returns the outcome of `node_ready` by the drain signals alone, whatever the Ready condition says.
+    pub fn by_signals_alone(&self, facts: &NodeFacts) -> Outcome {
         self.drain_on.reason(facts).map_or(Outcome::Pass, Outcome::Draining)
     }
 }

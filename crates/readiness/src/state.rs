@@ -65,7 +65,7 @@ impl State {
             policy.drain_on.reduce(facts);
             self.cordon = cordon.clone().after(&self.node, facts, policy);
         }
-        // A cordon that is not taken up yet changes no fact.
+        // A cordon that does not take the node out yet changes no fact.
         let changed = self.node != node || self.cordon != cordon;
         self.ready = self.ready.after(&self.node, &node, policy, now, wall);
         self.node = node;
@@ -172,6 +172,6 @@ impl Reporter<'_> {
             None => unconfirmed.holds_until,
         };
         let until = unconfirmed.leaves_at.map_or(until, |leaves_at| until.min(leaves_at));
-        (self.now < until).then(|| (self.policy.alive(facts), until))
+        (self.now < until).then(|| (self.policy.by_signals_alone(facts), until))
     }
 }

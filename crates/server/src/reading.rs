@@ -166,7 +166,7 @@ impl Reading {
                     state => state,
                 }
             }
-            // Never `OutForLong`: a rollout takes a Service out, no fault, and slow balancers are waited for.
+            // Never `NotReadyForLong`: a rollout takes a Service out, no fault, and slow balancers are waited for.
             Some(index) => self.judged(index).map_or(WaitState::NotKnown, |(_, judgement)| {
                 WaitState::of(goal, judgement, Sessions::NotCounted, None)
             }),

@@ -54,7 +54,7 @@ async fn run(
     let options = ServeOptions { counts, known, ..options };
     let shutdown = async {
         shutdown.await;
-        app.waits.close();
+        app.waits.begin_shutdown();
     };
     nodegate_http::serve(listener, Arc::new(protocol), options, shutdown).await
 }

@@ -24,7 +24,7 @@ pub(crate) struct DrainArgs {
     pub(crate) selector: Option<String>,
 
     /// State to wait for before pods are evicted: acknowledged that the node is out, or released:
-    /// acknowledged, and no session is left
+    /// acknowledged, and no client connection is left
     #[arg(long = "for", value_name = "acknowledged|released", default_value = "acknowledged")]
     #[arg(value_parser = choice(&[("acknowledged", Goal::Acknowledged), ("released", Goal::Released)]))]
     pub(crate) goal: Goal,

@@ -99,7 +99,7 @@ impl Drain<'_> {
             return self.show().await;
         }
         tokio::select! {
-            ready = self.until_it_may_be_evicted() => ready?,
+            ready = self.until_pods_may_be_evicted() => ready?,
             () = self.until_gone() => {
                 self.left.set(NOTHING_LEFT);
                 return Err(Error::failed(GONE));
@@ -137,7 +137,7 @@ impl Drain<'_> {
     }
 
     /// Cordons the node, and waits. `step` of `crates/agent-client/src/wait.rs` decides when the wait ends.
-    async fn until_it_may_be_evicted(&self) -> Result<(), Error> {
+    async fn until_pods_may_be_evicted(&self) -> Result<(), Error> {
         self.preflight().await?;
         self.dry_run().await?;
         self.cordon().await?;

@@ -35,7 +35,7 @@ pub(crate) struct PlannedServer {
 
 const WEIGHT: u16 = 100;
 
-/// The servers of a pool, by their weights.
+/// The servers of a selection of nodes, by their weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Servers {
     /// A node that is out has no weight.

@@ -12,9 +12,9 @@ const DRAINED: &str = "Drained nodes that pass their check, for when no node is 
 const ANY: &str = "Any node, one that is not drained if there is one, for when none passes its check.";
 
 /// Returns the last-resort backends of a backend, in order of preference. Those with one name are shared.
-/// `pool` distinguishes their servers.
-pub(crate) fn of(backend: &Backend, servers: &Servers, pool: &str) -> Vec<Backend> {
-    let kind = if backend.is_sticky { format!("{pool}_sticky") } else { pool.to_owned() };
+/// `selection` distinguishes their servers.
+pub(crate) fn of(backend: &Backend, servers: &Servers, selection: &str) -> Vec<Backend> {
+    let kind = if backend.is_sticky { format!("{selection}_sticky") } else { selection.to_owned() };
     let shared = |what: &str| format!("nodegate_{what}_{kind}");
     // A shared one gets the port from the frontend.
     let own_port = backend.node_port.filter(|_| backend.own_check().is_some());

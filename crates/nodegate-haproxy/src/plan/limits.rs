@@ -1,44 +1,44 @@
-//! What may change at once: the removal limit keeps servers if too many of a Service vanish, the drain budget keeps nodes
+//! What may change at once: the removal limit holds servers if too many of a Service vanish, the drain budget keeps nodes
 //! if too many are cordoned.
 
 use crate::plan::desired::Problem;
 use crate::plan::observed::{Facts, ObservedNode, ServiceKey};
 use crate::plan::policy::PlanPolicy;
-use crate::plan::pool::{Pool, pools};
+use crate::plan::selection::{self, Selection};
 use nodegate_readiness::{MaxDrained, granted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Accepts new facts after those of what HAProxy runs, but for two exceptions. Missing Services stay if more are missing
-/// than may vanish at once. The nodes of a Service stay if it would lose more servers than may vanish at once: nodes that
-/// are gone, or have no address. Without applied facts, the first ones are all accepted.
+/// Accepts new facts after those of what HAProxy runs, but for two exceptions. All missing Services stay if more are
+/// missing than may vanish at once. All missing nodes of a selection stay if it would lose more than may vanish at once:
+/// nodes that are gone, or have no address. Without applied facts, the first ones are all accepted.
 ///
 /// The limit counts numbers, so new objects in place of old ones are a replacement. A Service is counted
 /// by the nodes that it asks for now. One for which `deleted` is true is no loss: the watch reported its
-/// deletion, so this is no list that came back empty. Also returns what is kept, as problems.
-pub(crate) fn keep_vanished(
+/// deletion, so this is no list that came back empty. Also returns what is held, as problems.
+pub(crate) fn hold_vanished(
     applied: &Facts,
     observed: &Facts,
     deleted: impl Fn(&ServiceKey) -> bool,
     policy: &PlanPolicy,
 ) -> (Facts, BTreeSet<Problem>) {
-    let (mut facts, mut kept) = (observed.clone(), BTreeSet::new());
+    let (mut facts, mut held) = (observed.clone(), BTreeSet::new());
     let known = &applied.services;
     let mut gone = known.clone();
     gone.retain(|key, _| !facts.services.contains_key(key) && !deleted(key));
     let new = facts.services.keys().filter(|key| !known.contains_key(*key)).count();
     if !policy.within_removal_limit(gone.len().saturating_sub(new), known.len()) {
-        kept.extend(gone.keys().cloned());
+        held.extend(gone.keys().cloned());
         facts.services.extend(gone);
     }
-    let mut kept_nodes = BTreeSet::new();
-    for pool in pools(&facts, &policy.forward) {
-        let (had, has) = (members(applied, &pool, policy), members(&facts, &pool, policy));
+    let mut held_nodes = BTreeSet::new();
+    for selection in selection::all(&facts, &policy.forward) {
+        let (had, has) = (members(applied, &selection, policy), members(&facts, &selection, policy));
         if !policy.within_removal_limit(had.len().saturating_sub(has.len()), had.len()) {
-            kept_nodes.extend(had.difference(&has).map(|name| (*name).to_owned()));
+            held_nodes.extend(had.difference(&has).map(|name| (*name).to_owned()));
         }
     }
-    for name in &kept_nodes {
+    for name in &held_nodes {
         let Some(before) = applied.nodes.get(name) else { continue };
         let mut node = ObservedNode::clone(before);
         if let Some(now) = facts.nodes.get(name) {
@@ -46,14 +46,14 @@ pub(crate) fn keep_vanished(
         }
         facts.nodes.insert(name.clone(), Arc::new(node));
     }
-    kept.append(&mut kept_nodes);
-    let text = "more than --max-removal allows has vanished at once; it is kept";
+    held.append(&mut held_nodes);
+    let text = "more than --max-removal allows has vanished at once; it stays";
     let problem = |about| Problem { about, kind: "held", text: text.to_owned(), unpublished: false };
-    (facts, kept.into_iter().map(problem).collect())
+    (facts, held.into_iter().map(problem).collect())
 }
 
-fn members<'a>(facts: &'a Facts, pool: &Pool<'_>, policy: &PlanPolicy) -> BTreeSet<&'a str> {
-    let serves = |node: &&Arc<ObservedNode>| pool.address(node, policy.networks()).is_some();
+fn members<'a>(facts: &'a Facts, selection: &Selection<'_>, policy: &PlanPolicy) -> BTreeSet<&'a str> {
+    let serves = |node: &&Arc<ObservedNode>| selection.address(node, policy.networks()).is_some();
     facts.nodes.values().filter(serves).map(|node| node.name.as_str()).collect()
 }
 
@@ -97,7 +97,7 @@ mod tests {
     fn accept(percent: u8, applied: &Facts, observed: &Facts) -> (Facts, String) {
         let forward = vec!["few=80:80@role=ingress".parse().unwrap()];
         let policy = &PlanPolicy { max_removal: percent, forward, ..PlanPolicy::default() };
-        let (facts, kept) = keep_vanished(applied, observed, |_| false, policy);
+        let (facts, kept) = hold_vanished(applied, observed, |_| false, policy);
         let kept: Vec<String> = kept.into_iter().map(|problem| problem.about).collect();
         (facts, kept.join(" "))
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_counted_for_each_pool() {
+    fn servers_are_counted_for_each_selection() {
         let ingress = |name| node(name, "ingress", Verdict::Ready);
         let without_address = |name| ObservedNode { addresses: Vec::new(), ..ingress(name) };
         let with = |some: Facts| {
@@ -160,7 +160,7 @@ mod tests {
         let (facts, held) = accept(50, &all, &Facts::default());
         assert_eq!((facts.services.len(), &*held), (2, "shop/a shop/b"));
         assert_eq!(accept(50, &all, &services("c d")), (services("c d"), String::new()));
-        let accepted = keep_vanished(&all, &Facts::default(), |_| true, &PlanPolicy::default());
+        let accepted = hold_vanished(&all, &Facts::default(), |_| true, &PlanPolicy::default());
         assert_eq!(accepted, (Facts::default(), BTreeSet::new()));
     }
 

@@ -8,8 +8,8 @@ pub(crate) mod names;
 pub(crate) mod observed;
 pub(crate) mod planner;
 pub(crate) mod policy;
-mod pool;
 pub(crate) mod render;
+mod selection;
 pub(crate) mod template;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,10 +4,10 @@ use crate::plan::desired::{
     AGENT_SERVICES, Backend, Check, Desired, Frontend, Health, INTENDED, KUBE_PROXY_PATH, Listen,
     PlannedNode, Problem, Refusal, Servers,
 };
-use crate::plan::limits::{keep_cordoned, keep_vanished};
+use crate::plan::limits::{hold_vanished, keep_cordoned};
 use crate::plan::observed::{DELETING, Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
 use crate::plan::policy::{CheckKind, Forward, PlanPolicy};
-use crate::plan::pool::Pool;
+use crate::plan::selection::Selection;
 use crate::plan::{last_resort, names};
 use ipnet::IpNet;
 use nodegate_program::{is_object_name, sanitize_short};
@@ -46,7 +46,7 @@ pub(crate) fn plan_after(
     deleted: impl Fn(&ServiceKey) -> bool,
     policy: &PlanPolicy,
 ) -> Wanted {
-    let (mut facts, held) = keep_vanished(applied, observed, deleted, policy);
+    let (mut facts, held) = hold_vanished(applied, observed, deleted, policy);
     let kept = keep_cordoned(&mut facts, cordons, policy.max_drained);
     let mut plan = make_plan(&facts, policy);
     plan.problems.extend(held.into_iter().chain(kept));
@@ -59,7 +59,7 @@ pub(crate) fn make_plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         policy,
         desired: Desired { check: policy.check.clone(), ..Desired::default() },
         by_port: BTreeMap::new(),
-        pools: BTreeMap::new(),
+        selections: BTreeMap::new(),
         asked_of_agents: 0,
     };
     planner.plan_nodes();
@@ -85,7 +85,7 @@ struct Planner<'a> {
     desired: Desired,
     /// The names of the frontends on each port: there are as many frontends as tenants make Services.
     by_port: BTreeMap<u16, Vec<String>>,
-    pools: BTreeMap<String, Servers>,
+    selections: BTreeMap<String, Servers>,
     asked_of_agents: usize,
 }
 
@@ -113,18 +113,19 @@ impl Planner<'_> {
         self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    fn servers(&mut self, pool: &Pool<'_>) -> Servers {
+    fn servers(&mut self, selection: &Selection<'_>) -> Servers {
         let address =
-            |node: &PlannedNode| pool.address(self.facts.nodes.get(&node.name)?, self.policy.networks());
+            |node: &PlannedNode| selection.address(self.facts.nodes.get(&node.name)?, self.policy.networks());
         let servers = || Servers::of(&self.desired.nodes, address);
-        self.pools.entry(pool.name()).or_insert_with(servers).clone()
+        self.selections.entry(selection.name()).or_insert_with(servers).clone()
     }
 
     fn plan_check_backends(&mut self) {
         if self.policy.check.kind != CheckKind::Agent {
             return;
         }
-        let (Servers { all, labelled, .. }, check) = (self.servers(&Pool::default()), self.agent_check(&[]));
+        let (Servers { all, labelled, .. }, check) =
+            (self.servers(&Selection::default()), self.agent_check(&[]));
         for (name, comment, servers, check) in [
             (names::PASSING, PASSING_COMMENT, &all, last_resort::drained(&check)),
             (names::LABELLED, LABELLED_COMMENT, &labelled, last_resort::without_label(&check)),
@@ -166,8 +167,8 @@ impl Planner<'_> {
             ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
             (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
         };
-        let (name, pool) = (format!("nodegate_forward_{}", forward.name), Pool::of_forward(forward));
-        self.publish(about, listen, None, (name, forward.node_port, health, false), &pool);
+        let backend = (format!("nodegate_forward_{}", forward.name), forward.node_port, health, false);
+        self.publish(about, listen, None, backend, &Selection::of_forward(forward));
     }
 
     fn plan_service(&mut self, service: &ObservedService) -> Result<(), Refusal> {
@@ -183,7 +184,7 @@ impl Planner<'_> {
             let text = format!("{unread} of its source ranges can't be read: they allow no client");
             self.add(&key, ("source-ranges", text), false);
         }
-        if self.servers(&Pool::of(service)).own.is_empty() && !self.facts.nodes.is_empty() {
+        if self.servers(&Selection::of(service)).own.is_empty() && !self.facts.nodes.is_empty() {
             self.add(&key, ("no-nodes", "no node has an address in its IP families".to_owned()), false);
         }
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
@@ -232,7 +233,7 @@ impl Planner<'_> {
         }
         let name = format!("nodegate_{namespace}_{}_{port}", service.name);
         let backend = (name, facts.node_port, health, service.sticky);
-        self.publish(service.key(), listen, sources, backend, &Pool::of(service));
+        self.publish(service.key(), listen, sources, backend, &Selection::of(service));
         Ok(())
     }
 
@@ -250,12 +251,12 @@ impl Planner<'_> {
         listen: Listen,
         sources: Option<Vec<String>>,
         (name, node_port, health, is_sticky): (String, u16, Health, bool),
-        pool: &Pool<'_>,
+        selection: &Selection<'_>,
     ) {
-        let servers = self.servers(pool);
+        let servers = self.servers(selection);
         let (own, node_port) = (servers.own.clone(), Some(node_port));
         let backend = Backend { name, comment: "", is_sticky, health, node_port, servers: own };
-        let last_resorts = last_resort::of(&backend, &servers, &pool.name());
+        let last_resorts = last_resort::of(&backend, &servers, &selection.name());
         let last_resort = last_resorts.iter().map(|backend| backend.name.clone()).collect();
         let frontend = Frontend { about, backend: backend.name.clone(), listen, sources, last_resort };
         self.by_port.entry(frontend.listen.port).or_default().push(backend.name.clone());

@@ -53,8 +53,8 @@ pub(crate) struct PlanPolicy {
     #[arg(default_value = DEFAULT_CHECK, value_parser = check)]
     pub(crate) check: CheckPolicy,
 
-    /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
-    /// the rest stays
+    /// Removal limit: the percentage of a Service's nodes, or of the Services, that may vanish at once; if more vanish,
+    /// all stay
     #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
     #[arg(default_value_t = 50, value_parser = number(0..=100_u8, "takes a percentage from 0 to 100"))]
     pub(crate) max_removal: u8,

@@ -76,7 +76,7 @@ fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
 
 fn out_by(rules: &Policy, facts: NodeFacts) -> NodeOut {
     let state = match facts.condition("Ready").map(|ready| ready.status) {
-        Some(ConditionStatus::Unknown) => rules.alive(&facts),
+        Some(ConditionStatus::Unknown) => rules.by_signals_alone(&facts),
         _ => rules.node_ready(&Node::Present(facts), false),
     };
     state.reason().map(|reason| (state.verdict(), reason.label().to_owned()))

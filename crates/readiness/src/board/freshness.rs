@@ -58,11 +58,11 @@ impl Board {
         self.proof.get()
     }
 
-    /// Records proof that the cache matched etcd at `now`, the date of the proof.
-    pub fn prove(&self, now: Moment) {
+    /// Records proof that the cache matched etcd at `date`.
+    pub fn prove(&self, date: Moment) {
         // No view of the board has proof from before and after.
         let _guard = self.write();
-        self.proof.advance(now);
+        self.proof.advance(date);
         self.trouble.store(None);
     }
 

@@ -1,7 +1,7 @@
 //! Judges whether the balancers have acknowledged a verdict: [`judge`], over plain data. Everything that shows or uses an
 //! acknowledgement shows its value.
 
-use super::asked::{ProbeHistory, Standing, takes_out};
+use super::history::{ProbeHistory, Standing, takes_out};
 use super::{FALL, MAX_INTERVAL, MAX_LISTENING, MIN_LISTENING, RISE};
 use crate::check::Verdict;
 use crate::moment::Moment;

@@ -1,7 +1,7 @@
 //! The probers, and the judgement whether all of them have acknowledged ([`judge`]). The server records them.
 
 mod acknowledgement;
-mod asked;
+mod history;
 mod pace;
 mod record;
 mod server_state;
@@ -11,7 +11,7 @@ pub use acknowledgement::{
     AckProgress, AckSettings, Judgement, NO_PROBERS, PoolChange, ProberKind, Subject, SubjectKind, TOO_FEW,
     Unknown, judge,
 };
-pub use asked::{GivenAnswer, Habit, ProbeHistory, Standing};
+pub use history::{GivenAnswer, Habit, ProbeHistory, Standing};
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::ServerState;

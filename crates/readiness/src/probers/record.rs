@@ -1,6 +1,6 @@
 //! A prober in `/status.json`, by which the next agent takes it over.
 
-use super::asked::{GivenAnswer, Habit, ProbeHistory, Standing};
+use super::history::{GivenAnswer, Habit, ProbeHistory, Standing};
 use super::pace::ProbePace;
 use crate::check::Verdict;
 use crate::moment::{Moment, millis};
@@ -66,23 +66,23 @@ pub struct HaproxyReport {
 
 impl ProberRecord {
     /// Creates the record of a prober, as of `now`.
-    pub fn new(address: String, request: String, drainable: bool, asked: &ProbeHistory, now: Moment) -> Self {
+    pub fn new(address: String, request: String, drainable: bool, past: &ProbeHistory, now: Moment) -> Self {
         Self {
             address,
             request,
             haproxy: None,
-            standing: asked.standing(now),
+            standing: past.standing(now),
             drainable,
             on_this_node: false,
-            asked: asked.times,
-            first_ms: millis(now.since(asked.first)),
-            last_ms: millis(now.since(asked.last)),
-            interval_ms: asked.interval.map(millis),
-            longest_interval_ms: asked.longest_interval(now).map(millis),
-            regular_ms: asked.regular_since().map(|since| millis(now.since(since))),
-            code: asked.given.code,
-            verdict: asked.given.verdict,
-            in_a_row: asked.in_a_row,
+            asked: past.times,
+            first_ms: millis(now.since(past.first)),
+            last_ms: millis(now.since(past.last)),
+            interval_ms: past.interval.map(millis),
+            longest_interval_ms: past.longest_interval(now).map(millis),
+            regular_ms: past.regular_since().map(|since| millis(now.since(since))),
+            code: past.given.code,
+            verdict: past.given.verdict,
+            in_a_row: past.in_a_row,
             acknowledged: None,
         }
     }

@@ -52,11 +52,11 @@ pub enum WaitState {
     /// The node is cordoned, and in the pool because too many others are drained.
     Kept,
     /// The node has been `NotReady` for so long that waiting is of no use.
-    OutForLong,
+    NotReadyForLong,
     /// No balancer probes, and none is required.
     NoProbers,
     /// The balancers have acknowledged, and nothing counts the sessions.
-    NotCounted,
+    SessionsNotCounted,
     /// The goal may yet be reached.
     Waiting,
     /// It is not known yet whether the goal has been reached.
@@ -66,7 +66,7 @@ pub enum WaitState {
 impl WaitState {
     /// Returns true if `/wait` answers 200: there is nothing to wait for.
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Reached | Self::InService | Self::Kept | Self::OutForLong | Self::NoProbers)
+        matches!(self, Self::Reached | Self::InService | Self::Kept | Self::NotReadyForLong | Self::NoProbers)
     }
 
     /// Returns true if the node or Service is in service, and may be about to go out.
@@ -87,7 +87,7 @@ impl WaitState {
             Err(Unknown::NoProbers) if is_turned => Self::NoProbers,
             Ok(true) if is_turned => match (goal, sessions) {
                 (Goal::Released, Sessions::Left | Sessions::Unknown) => Self::Waiting,
-                (Goal::Released, Sessions::NotCounted) => Self::NotCounted,
+                (Goal::Released, Sessions::NotCounted) => Self::SessionsNotCounted,
                 _ => Self::Reached,
             },
             Err(Unknown::Stale | Unknown::Misconfigured) => Self::NotKnown,
@@ -97,7 +97,7 @@ impl WaitState {
         };
         let is_long =
             goal.pool_change() == PoolChange::Out && not_ready_for.is_some_and(|time| time > OUT_FOR);
-        if is_long && state != Self::Reached { Self::OutForLong } else { state }
+        if is_long && state != Self::Reached { Self::NotReadyForLong } else { state }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// missing balancer an hour later.
 const REMEMBERED: Duration = Duration::from_hours(1);
 /// The time for which any other prober is shown.
-const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
+const OCCASIONAL_REMEMBERED: Duration = Duration::from_mins(10);
 
 /// The identity of a prober and its probe request.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,8 +84,8 @@ impl Prober {
     /// Returns true if it is not shown any more.
     pub(super) fn has_expired(&self, now: Moment) -> bool {
         let since = now.since(self.history.last);
-        let is_stranger = || self.history.standing(now) == Standing::Occasional;
-        since > STRANGERS_REMEMBERED && (since > REMEMBERED || is_stranger())
+        let is_occasional = || self.history.standing(now) == Standing::Occasional;
+        since > OCCASIONAL_REMEMBERED && (since > REMEMBERED || is_occasional())
     }
 
     pub(crate) fn kind(&self) -> ProberKind {

@@ -173,9 +173,9 @@ fn beyond_its_share(mut by_age: Vec<(&u64, &Prober)>, slots: Slots) -> Option<u6
     juniors.into_iter().max_by_key(most).map(|(_, _, key)| key)
 }
 
-/// Returns the importance of a prober that is not regular; `None` for a regular one, which keeps its slot. One with too
-/// few requests to tell whether it is a balancer comes after all that are gone or ask now and then. Of these, the one
-/// with the oldest last request goes first; of the others, the one with the fewest requests.
+/// Returns the importance of a prober that is not regular; `None` for a regular one, which keeps its slot. Dropped first
+/// are those that are gone or ask now and then, the one with the oldest last request before the others; then those that
+/// may still become regular, the one with the fewest requests before the others.
 fn rank(history: &ProbeHistory, now: Moment) -> Option<Rank> {
     let may_be_balancer = history.may_become_regular(now);
     let rank = (may_be_balancer, if may_be_balancer { history.times } else { 0 }, history.last);

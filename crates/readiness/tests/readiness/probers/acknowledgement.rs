@@ -302,14 +302,14 @@ fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
         WaitState::of(goal, &world.judge(), Sessions::Left, Some(Duration::from_secs(seconds)))
     };
     assert_eq!(out_for(60, Goal::Acknowledged), WaitState::Waiting);
-    assert_eq!(out_for(61, Goal::Acknowledged), WaitState::OutForLong);
+    assert_eq!(out_for(61, Goal::Acknowledged), WaitState::NotReadyForLong);
     assert_eq!(out_for(61, Goal::Ready), WaitState::Waiting);
     world.until_acknowledged(60_000).unwrap();
     assert_eq!(state(&world, Goal::Acknowledged), WaitState::Reached);
     let released = |sessions| WaitState::of(Goal::Released, &world.judge(), sessions, None);
     assert_eq!(
         [Sessions::NotCounted, Sessions::Unknown, Sessions::Left, Sessions::Ended].map(released),
-        [WaitState::NotCounted, WaitState::Waiting, WaitState::Waiting, WaitState::Reached]
+        [WaitState::SessionsNotCounted, WaitState::Waiting, WaitState::Waiting, WaitState::Reached]
     );
     world.proof = false;
     world.pass_seconds(20);

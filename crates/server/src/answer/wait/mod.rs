@@ -76,7 +76,7 @@ impl Waits {
 
     /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and waiting requests end with the next
     /// judgement.
-    pub(crate) fn close(&self) {
+    pub(crate) fn begin_shutdown(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 

@@ -126,12 +126,12 @@ impl ProbeHistory {
     #[must_use]
     pub fn again(self, given: GivenAnswer, changed: Moment, now: Moment) -> Self {
         let gap = now.since(self.last);
-        let has_just_returned = self.in_a_row == 1 && self.streak_interval.is_none();
-        let is_interval = has_just_returned && gap <= MAX_INTERVAL;
+        // Its last probe was a return, too.
+        let is_interval = self.in_a_row == 1 && self.streak_interval.is_none() && gap <= MAX_INTERVAL;
         let came_back = self.standing(now) == Standing::Gone && !is_interval;
         let goes_on =
             takes_out(given.verdict) == takes_out(self.given.verdict) && self.in_a_row > 0 && !came_back;
-        let mut asked = Self {
+        let mut prober = Self {
             last: self.last.max(now),
             interval: if came_back { self.interval } else { Some(self.mean_with(gap)) },
             times: self.times.saturating_add(1),
@@ -141,17 +141,17 @@ impl ProbeHistory {
             ..self
         };
         if came_back {
-            asked.pace.pause(now);
+            prober.pace.pause(now);
         } else {
-            asked.pace.ask(gap, now);
+            prober.pace.ask(gap, now);
         }
         if !goes_on {
-            asked.in_a_row = 1;
-            asked.streak_changed = changed.max(self.last).min(now);
-            asked.streak_interval = self.longest_interval(now).filter(|_| !came_back);
-            asked.streak_from = asked.streak_interval.map_or(now, |known| self.streak_from(known, changed));
+            prober.in_a_row = 1;
+            prober.streak_changed = changed.max(self.last).min(now);
+            prober.streak_interval = self.longest_interval(now).filter(|_| !came_back);
+            prober.streak_from = prober.streak_interval.map_or(now, |known| self.streak_from(known, changed));
         }
-        asked
+        prober
     }
 
     /// Returns the time from which to measure a streak that begins with the present probe: the time of the
@@ -253,8 +253,8 @@ mod tests {
     fn a_streak_begins_with_the_probe_before_it_unless_the_next_one_was_overdue() {
         let out = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
         let streak = |changed: Moment, now| {
-            let asked = regular().again(out, changed, now);
-            (asked.streak_from, asked.streak_interval)
+            let prober = regular().again(out, changed, now);
+            (prober.streak_from, prober.streak_interval)
         };
         let due = Moment::from_start(Duration::from_millis(90_250));
         assert_eq!(streak(due, at(95)), (at(89), Some(Duration::from_secs(1))));

@@ -10,12 +10,12 @@ use std::net::IpAddr;
 
 /// The requirements for nodes. Services with the same requirements share their servers.
 #[derive(Debug, Default)]
-pub(crate) struct Pool<'a> {
+pub(crate) struct Selection<'a> {
     families: &'a [Family],
     chosen: Option<&'a LabelSelector>,
 }
 
-impl<'a> Pool<'a> {
+impl<'a> Selection<'a> {
     pub(crate) fn of(service: &'a ObservedService) -> Self {
         Self { families: &service.families, chosen: None }
     }
@@ -30,7 +30,7 @@ impl<'a> Pool<'a> {
         if is_chosen { node.address(networks, self.families) } else { None }
     }
 
-    /// Returns a part for the names of backends, which distinguishes this pool from others.
+    /// Returns a part for the names of backends, which distinguishes this selection from others.
     pub(crate) fn name(&self) -> String {
         let families = self.families.iter().map(|family| format!("{family:?}").to_lowercase());
         let chosen = self.chosen.map(|selector| format!("nodes_{}", names::hash(selector.to_string())));
@@ -39,10 +39,10 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Returns each pool that these Services and Forwards need, and the pool of all nodes, without repetitions.
-pub(crate) fn pools<'a>(facts: &'a Facts, forwards: &'a [Forward]) -> impl Iterator<Item = Pool<'a>> {
-    let of_services = facts.services.values().map(|service| Pool::of(service));
-    let all =
-        std::iter::once(Pool::default()).chain(forwards.iter().map(Pool::of_forward)).chain(of_services);
-    all.map(|pool| (pool.name(), pool)).collect::<BTreeMap<_, _>>().into_values()
+/// Returns each selection that these Services and Forwards need, and that of all nodes, without repetitions.
+pub(crate) fn all<'a>(facts: &'a Facts, forwards: &'a [Forward]) -> impl Iterator<Item = Selection<'a>> {
+    let of_services = facts.services.values().map(|service| Selection::of(service));
+    let all = [Selection::default()].into_iter().chain(forwards.iter().map(Selection::of_forward));
+    let by_name = all.chain(of_services).map(|selection| (selection.name(), selection));
+    by_name.collect::<BTreeMap<_, _>>().into_values()
 }
