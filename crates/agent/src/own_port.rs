@@ -53,7 +53,7 @@ impl OwnPort {
                 }
                 // The second look of a row: an agent that ends may answer anything once.
                 Some(Err(answer)) if was_other => {
-                    if taken.lasts(&answer, began.elapsed()) {
+                    if taken.should_log(&answer, began.elapsed()) {
                         tracing::warn!(
                             answer,
                             "another program answers at this node's own address and port; load balancers may get its \

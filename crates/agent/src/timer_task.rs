@@ -90,7 +90,7 @@ fn log(episodes: &mut [Episode; 5], board: &Board, now: Moment) -> bool {
         let is_new = !episode.is_on();
         if let Some(warning) = warning {
             look_often |= repeats;
-            if episode.lasts("", since_start) && (is_new || repeats) {
+            if episode.should_log("", since_start) && (is_new || repeats) {
                 tracing::warn!("{warning}");
             }
         } else if let Some(lasted) = episode.ends(since_start) {

@@ -32,7 +32,7 @@ pub(crate) struct Drain<'a> {
     pub(crate) agent: &'a AgentReply,
     /// The time since this replica of the gate first saw the drain.
     pub(crate) seen_for: Duration,
-    /// The least age of the drain, as the Node's own dates and all earlier reviews show it.
+    /// The drain is at least this old, as the Node's own dates and all earlier reviews show it.
     pub(crate) age: Duration,
 }
 

@@ -43,7 +43,7 @@ struct Entry {
     client: IpAddr,
     is_known: bool,
     activity: Arc<Activity>,
-    /// None until the connection has to wait for something, and when it was closed: then its memory and its descriptor
+    /// `None` before its first wait, and again after it was closed: then its memory and its descriptor
     /// are not free yet.
     task: Option<AbortHandle>,
     /// The state of the connection as the sweep first saw it, and when.
@@ -66,7 +66,7 @@ impl Connections {
         Self { limits, known, counts, order, accepted, table, closing, filled, left }
     }
 
-    /// Waits for a place, which the client that holds most loses if none is free. Returns `None` for a stranger that comes
+    /// Waits for a place; if none is free, closes a connection of the client that has most. Returns `None` for a stranger that comes
     /// in a crowd (128 accepted in a row, and another waits): the connection must be closed unread.
     pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<Place> {
         self.accepted.fetch_add(1, Ordering::Relaxed);

@@ -33,7 +33,7 @@ struct State {
     followers: Vec<FollowerLine>,
     /// The next consistency check to send.
     next_check: Option<Check>,
-    /// The server of the last single request.
+    /// The server of the last request that is neither a list nor a watch.
     server: Option<String>,
     failing: Episode,
 }
@@ -249,7 +249,7 @@ impl Driver {
         self.trouble(state.server.as_deref(), error);
         let unauthorized = refusal == Refusal::Unauthorized;
         let kind = if unauthorized { "unauthorized" } else { "no answer" };
-        if !state.failing.lasts(kind, self.now().since(Moment::default())) {
+        if !state.failing.should_log(kind, self.now().since(Moment::default())) {
             return;
         }
         let server = &state.server;

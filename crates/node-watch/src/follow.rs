@@ -180,7 +180,7 @@ impl<F: Followed> Follower<F> {
         // As it is: the API server quotes names in it.
         let error = field::display(&ended.detail);
         let again = if self.failing.is_on() { " again" } else { "" };
-        let is_news = self.failing.lasts(&reason, self.driver.now().since(Moment::default()));
+        let is_news = self.failing.should_log(&reason, self.driver.now().since(Moment::default()));
         // A fault of the Lease's watch also hits the Node's, whose line is enough.
         if !is_news || (self.stream == LEASE && ended.reason != FailureReason::Forbidden) {
             tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");

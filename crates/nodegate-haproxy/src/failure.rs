@@ -40,7 +40,7 @@ impl Lasting {
 
     /// Logs the condition, unless it was logged for the same reason within a minute.
     pub(crate) fn tell_of(&mut self, reason: &str, detail: &str) {
-        if self.episode.lasts(reason, self.made.elapsed()) {
+        if self.episode.should_log(reason, self.made.elapsed()) {
             // As it is: an API server quotes names in it.
             tracing::error!(%detail, "{}", self.message);
         }

@@ -40,7 +40,7 @@ pub(crate) async fn wait_until_acknowledged(agent: SocketAddr, limit: Duration) 
             format!("/wait?for=acknowledged&settle=2&format=json&timeout={}", request.as_secs().max(1));
         let reply = get(&[agent], &path, request + LATE_BY).await;
         match reply.and_then(|reply| parse::<WaitReply>(&reply)) {
-            Ok(reply) if reply.state.is_over() => {
+            Ok(reply) if reply.state.ends_wait() => {
                 let goal = if reply.state == WaitState::Reached { "acknowledged: " } else { "" };
                 let why = sanitize_short(&format!("{goal}{}", reply.why), MAX_TEXT);
                 return Ok(format!("the agent says: {why}"));

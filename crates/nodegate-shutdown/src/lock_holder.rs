@@ -43,7 +43,7 @@ enum Phase {
     Up,
     /// The host is going down, and not every load balancer has acknowledged.
     Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
-    /// The host is going down, and nothing is waited for.
+    /// The host is going down, and there is nothing to wait for any more: acknowledged, no answer, or too late.
     Acknowledged,
 }
 

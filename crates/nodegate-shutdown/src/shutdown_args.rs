@@ -13,11 +13,12 @@ use std::process::ExitCode;
 ///
 /// nodegate-shutdown runs on a Kubernetes node beside nodegate's agent, as root. It holds a lock of
 /// systemd-logind that delays a shutdown. When one begins, it writes the file shutdown into --host-signals,
-/// where the agent reads it and answers that the node drains. When the agent says that every load balancer has
-/// acknowledged, when no load balancer probes, or when the agent does not answer, the shutdown goes on.
-/// systemd-logind ends the delay after `InhibitDelayMaxSec=` at the latest.
+/// where the agent reads it and answers that the node drains. The shutdown goes on when the agent says that every
+/// load balancer has acknowledged or that there is nothing to wait for, as without load balancers, or when the agent
+/// does not answer. systemd-logind ends the delay after `InhibitDelayMaxSec=` at the latest.
 ///
-/// A shutdown past systemd-logind (systemctl start reboot.target) ends this service first: it then waits, too.
+/// A shutdown that bypasses systemd-logind (systemctl start reboot.target) ends this service first: it then waits, for
+/// 85 s at the most.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate-shutdown",

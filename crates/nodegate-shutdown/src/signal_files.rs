@@ -58,7 +58,7 @@ impl SignalFiles {
         if let Err(error) = result
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::error!(path = %path.display(), %error, "the agent can't be acknowledged; going on");
+            tracing::error!(path = %path.display(), %error, "the agent can't be told; going on");
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Episode {
 
 impl Episode {
     /// Notes that it lasts, for this reason. Returns true if this reason was not logged within the last minute.
-    pub fn lasts(&mut self, reason: &str, now: Duration) -> bool {
+    pub fn should_log(&mut self, reason: &str, now: Duration) -> bool {
         self.began.get_or_insert(now);
         self.logged.retain(|_, at| now.saturating_sub(*at) < REMIND_EVERY);
         let is_news = self.logged.len() < MAX_REASONS && !self.logged.contains_key(reason);
@@ -48,9 +48,9 @@ mod tests {
     fn it_is_logged_when_it_begins_each_minute_for_another_reason_and_at_its_end() {
         let mut episode = Episode::default();
         let at = Duration::from_secs;
-        let logged: Vec<u64> = (0..130).filter(|second| episode.lasts("a", at(*second))).collect();
-        assert_eq!((logged, episode.lasts("b", at(130))), (vec![0, 60, 120], true));
+        let logged: Vec<u64> = (0..130).filter(|second| episode.should_log("a", at(*second))).collect();
+        assert_eq!((logged, episode.should_log("b", at(130))), (vec![0, 60, 120], true));
         assert_eq!((episode.ends(at(131)), episode.ends(at(132))), (Some(at(131)), None));
-        assert!(!episode.is_on() && episode.lasts("b", at(132)));
+        assert!(!episode.is_on() && episode.should_log("b", at(132)));
     }
 }

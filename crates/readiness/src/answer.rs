@@ -156,7 +156,7 @@ mod tests {
     fn only_an_answer_that_staleness_makes_better_fails_open() {
         let draining = || Outcome::Draining(Reason::new("Unschedulable"));
         let not_ready = || Outcome::fail("KubeletNotReady");
-        for (known, acknowledged, fails_open) in [
+        for (known, while_stale, fails_open) in [
             (Outcome::Pass, Outcome::Pass, false),
             (draining(), Outcome::Pass, true),
             (not_ready(), Outcome::Pass, true),
@@ -165,7 +165,7 @@ mod tests {
             (Outcome::Pass, Outcome::fail("CacheStale"), false),
             (draining(), Outcome::fail("CacheStale"), false),
         ] {
-            let [fresh, stale] = [(known, false), (acknowledged, true)]
+            let [fresh, stale] = [(known, false), (while_stale, true)]
                 .map(|(outcome, stale)| [report("node_ready", outcome, stale)]);
             let answer = Answer::render(&fresh, &stale, None);
             assert_eq!((answer.fresh.fails_open, answer.stale.fails_open), (false, fails_open), "{stale:?}");

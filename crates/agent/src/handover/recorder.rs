@@ -46,7 +46,7 @@ fn save(file: &StateFile, failing: &mut Episode, board: &Board, now: Moment, wal
         Ok(()) => {
             failing.ends(at);
         }
-        Err(error) if failing.lasts("", at) => {
+        Err(error) if failing.should_log("", at) => {
             let file = file.path();
             tracing::warn!(
                 file = %file.display(), %error,

@@ -75,7 +75,7 @@ fn wait(goal: Goal, status: &str) -> (u16, String) {
     let drain = DrainSummary::of(&status, None);
     let reply =
         WaitReply { goal, service: None, state, why, interval_ms: None, drain, probers: status.probers };
-    (if state.is_over() { 200 } else { 504 }, serde_json::to_string(&reply).unwrap())
+    (if state.ends_wait() { 200 } else { 504 }, serde_json::to_string(&reply).unwrap())
 }
 
 /// Returns an agent with this answer to `/status.json`, from which that to `/wait` follows. The client may have given up.

@@ -150,7 +150,7 @@ impl Owner {
         Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
     }
 
-    /// Ends what an earlier process has started. Without a file and a HAProxy, writes the template with an empty
+    /// Completes or undoes the reload of an earlier process. Without a file and a HAProxy, writes the template with an empty
     /// generated part: the way to the API server may be one of the template's own frontends.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
         if self.has_started {

@@ -302,7 +302,7 @@ impl ProbeHistory {
         // Each of several balancers behind one address needs as long as a balancer that is alone.
         let of_each = settings
             .interval()
-            .map(|interval| (now.since(self.streak_changed), settings.time(change, interval)));
+            .map(|interval| (now.since(self.streak_possible_from), settings.time(change, interval)));
         let (took, needs) = of_each.filter(|(took, needs)| took < needs).unwrap_or(streak);
         let required = settings.times(change).saturating_add(1);
         AckProgress { had: if agrees { self.in_a_row } else { 0 }, required, took, needs }

@@ -91,7 +91,7 @@ pub struct ProbeHistory {
     pub in_a_row: u32,
     /// The time from which the streak's answers could be had: that of the pool change or of the last answer before the
     /// streak, whichever is later.
-    pub streak_changed: Moment,
+    pub streak_possible_from: Moment,
     /// The time from which the streak is measured.
     pub streak_from: Moment,
     /// Its interval when the streak began, which a flood can't shorten any more; `None` if it was not known
@@ -112,7 +112,7 @@ impl ProbeHistory {
             habit: Habit::New { since: now, times: 1 },
             given,
             in_a_row: 1,
-            streak_changed: now,
+            streak_possible_from: now,
             streak_from: now,
             streak_interval: None,
             pace: ProbePace::new(now),
@@ -147,7 +147,7 @@ impl ProbeHistory {
         }
         if !goes_on {
             prober.in_a_row = 1;
-            prober.streak_changed = changed.max(self.last).min(now);
+            prober.streak_possible_from = changed.max(self.last).min(now);
             prober.streak_interval = self.longest_interval(now).filter(|_| !came_back);
             prober.streak_from = prober.streak_interval.map_or(now, |known| self.streak_from(known, changed));
         }

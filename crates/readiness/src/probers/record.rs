@@ -121,7 +121,7 @@ impl ProbeHistory {
             habit: Habit::Regular { since: at(prober.regular_ms?) },
             given: GivenAnswer { verdict: prober.verdict, code: prober.code },
             in_a_row: 0,
-            streak_changed: at(prober.last_ms),
+            streak_possible_from: at(prober.last_ms),
             streak_from: at(prober.last_ms),
             streak_interval: Some(longest),
             pace: ProbePace::taken_over(longest, now),

@@ -65,7 +65,7 @@ pub enum WaitState {
 
 impl WaitState {
     /// Returns true if `/wait` answers 200: there is nothing to wait for.
-    pub fn is_over(self) -> bool {
+    pub fn ends_wait(self) -> bool {
         matches!(self, Self::Reached | Self::InService | Self::Kept | Self::NotReadyForLong | Self::NoProbers)
     }
 

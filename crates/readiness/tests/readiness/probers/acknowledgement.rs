@@ -318,7 +318,7 @@ fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
     unprobed.cordon(true);
     unprobed.pass_seconds(100);
     assert_eq!(state(&unprobed, Goal::Acknowledged), WaitState::NoProbers);
-    assert!(WaitState::NoProbers.is_over() && !WaitState::NotKnown.is_over());
+    assert!(WaitState::NoProbers.ends_wait() && !WaitState::NotKnown.ends_wait());
 }
 
 proptest! {

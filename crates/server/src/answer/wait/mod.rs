@@ -175,7 +175,7 @@ impl Waits {
             let is_in_service = state.is_some_and(WaitState::is_in_service);
             // The drain may be about to begin: only a reading from after `settle` shows that it has not.
             let is_settled = !is_in_service || latest.as_ref().is_some_and(|(at, _)| *at >= settled);
-            let is_over = is_settled && state.is_some_and(WaitState::is_over);
+            let is_over = is_settled && state.is_some_and(WaitState::ends_wait);
             if self.is_closing() && !is_over {
                 return None;
             }
@@ -205,7 +205,7 @@ impl Waits {
         let words = reply.why;
         match state {
             WaitState::Reached => format!("{}: {words}\n", goal.as_str()),
-            state if state.is_over() => format!("{words}\n"),
+            state if state.ends_wait() => format!("{words}\n"),
             _ => format!("not {} within {} s: {words}\n", goal.as_str(), timeout.as_secs()),
         }
     }
