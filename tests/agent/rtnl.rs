@@ -2,12 +2,14 @@
 
 // The whole machine shares the lock, so this test runs alone, and holds it for seconds.
 
+use nodegate_local_checks::PodRoutes;
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::threads_named;
 use nodegate_testbed::programs::run;
 use nodegate_testbed::{Agent, NODE, Scenario, needs_root, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const HELD: Duration = Duration::from_secs(5);
@@ -56,6 +58,7 @@ fn a_held_rtnl_lock_stops_only_the_network_check() {
     let mut net = NodeNetwork::start();
     net.start_resolver();
     net.nameservers(&[RESOLVER_V4]);
+    net.node("ip link add cni0 type bridge; ip addr add 10.88.0.1/24 dev cni0; ip link set cni0 up");
     let cluster = Scenario::start();
     cluster.sim.set_addresses(NODE, &["10.77.0.2"]);
     let agent = net.agent_of(&cluster, "interval=200ms,timeout=1s,name=node.test", &["--stale-after=4s"]);
@@ -78,7 +81,12 @@ fn a_held_rtnl_lock_stops_only_the_network_check() {
         agent.wait_runs("network", 20);
     }
     assert!(agent.get("/health?check=network").body.contains("IPv4 links: Hung for "), "it was held");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pod = [10, 88, 0, 9].into();
+    let is_pod = thread::spawn(move || runtime.block_on(PodRoutes::default().lead_to_pod(pod)));
+    agent.wait_runs("network", 8);
     drop(held);
+    assert!(is_pod.join().unwrap(), "a hook waits until the kernel says that it is a pod's");
     agent.wait_passes("network");
     until("the thread to end", || (threads_named(agent.pid(), "network_links") == 0).then_some(()));
     assert_eq!(restarts().to_bits(), before.to_bits(), "no watch was lost: {}", agent.log_text());

@@ -62,11 +62,14 @@ fn the_exit_code_of_status_tells_the_verdict_and_the_json_is_the_agents_own() {
     assert!(!draining.out.contains('\u{1b}'), "colour without a terminal: {}", draining.out);
     let shown = ask(at, &["-o", "json"]);
     assert_eq!(shown.code, 1, "{}", shown.err);
-    let [shown, own] = [&shown.out, &agent.get("/status.json").body]
+    let [shown, mut own] = [&shown.out, &agent.get("/status.json").body]
         .map(|json| serde_json::from_str::<serde_json::Value>(json).unwrap());
     for key in ["/verdict", "/flips/0/at_unix_ms", "/facts", "/start_id"] {
         assert!(shown.pointer(key).is_some() && shown.pointer(key) == own.pointer(key), "{key}: {shown}");
     }
+    (own["flips"][0]["at_unix_ms"], own["flips"][0]["age_ms"]) = (1.into(), 8000.into());
+    let after_a_step_of_the_clock = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{own}"));
+    ask(after_a_step_of_the_clock.address(), &[]).says(1, &["1970-01-01 00:00:00", "8 s  Ready -> Draining"]);
     let checks = ask(at, &["-o", "json", "--check", "custom_conditions"]);
     assert_eq!((checks.code, checks.out), (0, agent.get("/health?check=custom_conditions").body));
     named("custom_conditions,node_ready").says(1, &["Draining\n", "cordoned (Unschedulable)"]);

@@ -116,6 +116,9 @@ fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
     lab.until_metric("nodegate_haproxy_service_down{service=\"default/local\"}", 1.0);
     assert!(lab.explain().contains(why), "{}", lab.explain());
     assert_eq!(ingress(&lab, "local"), Value::Null);
+    // It writes nothing, so it needs no directory.
+    lab.config = lab.file("absent/haproxy.cfg");
+    assert!(lab.explain().starts_with("PUBLISHED"));
 }
 
 /// Waits until the program says that HAProxy runs another file, and checks that a new Service gets no status.

@@ -136,13 +136,13 @@ mod tests {
     fn a_mean_is_dropped_with_its_span() {
         let span = |number: u64| Moment::from_start(SPAN * u32::try_from(number).unwrap());
         let (slow, fast) = (Duration::from_secs(10), Duration::from_secs(1));
-        let mut pace = ProbePace::taken_over(slow, span(1));
+        let mut pace = ProbePace::taken_over(slow, span(0));
         assert_eq!(
-            [13, 14].map(|now| pace.longest(span(now), span(now)).is_some_and(|mean| mean == slow)),
+            [12, 13].map(|now| pace.longest(span(now), span(now)).is_some_and(|mean| mean == slow)),
             [true, false]
         );
         // The place of the dropped mean is that of a later span.
-        for (now, longest) in [(13, slow), (15, fast)] {
+        for (now, longest) in [(12, slow), (14, fast)] {
             pace.keep(fast, span(now));
             assert_eq!(pace.longest(span(now), span(now)), Some(longest));
         }

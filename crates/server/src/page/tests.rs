@@ -51,8 +51,10 @@ fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
         traffic,
         ..DrainStatus::default()
     };
-    let (verdict, reason) = (Some(Verdict::Draining), Some(Reason::new("Unschedulable")));
-    Status { verdict, reason, probers, drain, ..status() }
+    let (from, to, reason) = (Verdict::Ready, Verdict::Draining, Reason::new("Unschedulable"));
+    // By a wall clock that was set since.
+    let flips = vec![Flip { at_unix_ms: 1, age_ms: 8000, from, to, reason: reason.clone() }];
+    Status { verdict: Some(to), reason: Some(reason), probers, drain, flips, ..status() }
 }
 
 /// Returns the status of a ready node from an agent that has just started.
@@ -94,6 +96,8 @@ fn waiting_probers_come_first_with_their_reason() {
         "Released</b><span>sessions: 1</span>",
         "<span class=\"name\">lb2</span> <span class=\"dim\">10.0.0.12</span><code>/health?drain=404</code>",
         "every 1 s, last 0 ms ago",
+        "for 8 s, since <time datetime=\"1970-01-01T00:00:00",
+        "<span class=\"ago\">8 s ago</span>",
         "app/worker-1 is NOLB 2/3 there, 14&nbsp;sessions",
         "<td class=\"draining\">503 Draining x2",
         "Waiting for 10.0.0.12 lb2 app/worker-1 /health?drain=404: got it 2 of 4 times.",

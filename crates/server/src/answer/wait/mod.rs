@@ -231,6 +231,8 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::answer::App;
+    use futures::FutureExt;
+    use http::HeaderMap;
     use nodegate_readiness::{Catalog, Node, NodeFacts};
 
     fn waits() -> Waits {
@@ -284,5 +286,15 @@ mod tests {
         let pods =
             [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| waits.is_pod(address.into()));
         assert_eq!(pods, [true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timeout_counts_from_the_request_however_long_the_routes_take() {
+        let slow = |_| -> BoxFuture<'static, _> { Box::pin(sleep(Duration::from_secs(3)).map(|()| true)) };
+        let waits = Waits { pods: PodSettings { networks: None, routes: Some(Arc::new(slow)) }, ..waits() };
+        let client = Client { address: [10, 66, 0, 7].into(), on_this_node: false };
+        let (began, head) = (Instant::now(), ResponseHead::new(HeaderMap::new()));
+        waits.answer(head, &Uri::from_static("/wait?timeout=5"), client, waits.reader.now()).await;
+        assert_eq!(began.elapsed().as_secs(), 5);
     }
 }
