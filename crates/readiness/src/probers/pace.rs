@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(longest(&pace, 0, 0), None);
         let last = asks(&mut pace, 0, 2000, 10_000);
         assert_eq!(longest(&pace, last, last), Some(2000), "so far");
-        let slow = asks(&mut pace, last, 2000, 600_000);
+        let slow = asks(&mut pace, last, 2000, 240_000);
         let last = asks(&mut pace, slow, 10, slow + 3_500_000);
         assert_eq!(longest(&pace, last, last), Some(2000), "a flood of 58 minutes");
         let last = asks(&mut pace, last, 10, slow + 3_960_000);

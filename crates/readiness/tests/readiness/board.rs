@@ -129,6 +129,10 @@ fn invented_queries_are_answered_but_only_so_many_are_kept_and_idle_ones_go() {
     assert!(matches!(scenario.board.lookup("check=router", at(3)), Lookup::Miss(_)), "it is not kept");
     scenario.ask("check=router", 4);
     assert_eq!(scenario.board.last_requested(router), Some(at(4)), "its check still counts as in use");
+    // Its reason is bounded.
+    let bogus = "b".repeat(256);
+    let text = scenario.text(&format!("check={bogus}"), 2);
+    assert!(text.contains(&bogus) && !text.contains(&format!("check: {bogus}")), "{text}");
     scenario.ask("check=bogus", 2);
     assert!(matches!(scenario.board.lookup("check=bogus", at(2)), Lookup::Miss(_)), "no check has this name");
     let later = 3 + IDLE.as_secs();
