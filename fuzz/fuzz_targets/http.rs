@@ -1,20 +1,16 @@
 //! Any bytes on the HTTP port: the output is HTTP, and each body is as its headers say.
 #![no_main]
 
-use nodegate_fuzz::{app, exchange, facts, run};
-use nodegate_readiness::ConditionStatus;
+use nodegate_fuzz::{app, exchange, run};
 use nodegate_server::App;
 use nodegate_server::fuzzing::serve_http;
 use serde_json::Value;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
+static APP: LazyLock<Arc<App>> = LazyLock::new(app);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let served = APP
-        .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
-    let serve = async |socket| serve_http(served, socket).await;
+    let serve = async |socket| serve_http(APP.clone(), socket).await;
     let answer = run(exchange(bytes, serve));
     if !answer.starts_with(b"HTTP/1.") {
         let first_line = bytes.split(|byte| *byte == b'\n').find(|line| line.starts_with(b"GET /"));

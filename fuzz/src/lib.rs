@@ -13,13 +13,12 @@ use nodegate_readiness::{
 };
 use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings, prometheus_client};
 use serde_json::Value;
-use std::cell::OnceCell;
 use std::future::Future;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
@@ -113,9 +112,10 @@ pub fn check_outcome(outcome: &Outcome) {
 
 /// Runs a future on a runtime that is created once.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
-    thread_local!(static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() });
-    let build = || Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    RUNTIME.with(|runtime| runtime.get_or_init(build).block_on(future))
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+        Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
+    });
+    RUNTIME.block_on(future)
 }
 
 /// Returns a server's answer to a client that sends `bytes` and then ends its side.
@@ -138,18 +138,17 @@ pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> 
     }
 }
 
-/// Returns a server's app with this Node, freshly read.
-pub fn app(node: NodeFacts) -> Arc<App> {
-    let timeline = Timeline::new(Instant::now().into_std());
-    let board = board();
-    board.prove(Moment::default());
-    board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);
-    board.set_service(0, 2, Moment::default(), SystemTime::UNIX_EPOCH);
-    board.prove_services(&[0], Moment::default(), Moment::default(), SystemTime::UNIX_EPOCH);
+/// Returns a server's app with a ready Node.
+pub fn app() -> Arc<App> {
+    let (kind, status) = ("Ready".to_owned(), ConditionStatus::True);
+    let ready = Condition { kind, status, reason: "KubeletReady".to_owned() };
+    let board = board_with(NodeFacts { conditions: vec![ready], ..NodeFacts::default() });
+    board.set_service(0, 2, now(), SystemTime::UNIX_EPOCH);
+    board.prove_services(&[0], now(), now(), SystemTime::UNIX_EPOCH);
     board.open(Moment::default(), SystemTime::UNIX_EPOCH);
     Arc::new(App::new(AppParts {
         board: Arc::new(board),
-        timeline,
+        timeline: Timeline::new(Instant::now().into_std()),
         liveness: Arc::new(Liveness::new(Moment::default())),
         activate: Arc::new(|_| Box::pin(std::future::ready(()))),
         metrics: Arc::new(Metrics::default()),
@@ -157,10 +156,4 @@ pub fn app(node: NodeFacts) -> Arc<App> {
         probers: ProberSettings::default(),
         pods: PodSettings::default(),
     }))
-}
-
-/// Returns the facts of a Node with this Ready condition.
-pub fn facts(status: ConditionStatus, reason: &str) -> NodeFacts {
-    let condition = Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
-    NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
 }

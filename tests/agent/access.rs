@@ -1,6 +1,6 @@
-//! The clients that the agent answers (`--allow-from`, `--metrics-addr`), and the smallest RBAC rules.
+//! The clients that the agent answers (`--allow-from`, `--metrics-addr`), and the RBAC rules that it can do with.
 
-use nodegate_kube_sim::Rule;
+use nodegate_kube_sim::{Effect, FaultScope, Rule};
 use nodegate_testbed::http::{ask, connect};
 use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::network::ports;
@@ -115,4 +115,16 @@ fn rbac_rules_that_name_the_node_are_enough() {
     agent.wait_reason("Unschedulable");
     cluster.sim.heal();
     assert_eq!(agent.logged("orbidden"), 0, "{}", agent.log_text());
+}
+
+#[test]
+fn without_rights_for_slices_and_leases_the_agent_goes_on_and_says_so_once() {
+    let cluster = Scenario::start();
+    cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
+    let agent = cluster.ready_agent(&["--stale-after=4s", "--watch-service=default/web"]);
+    agent.logs_once("manifests/services.yaml");
+    let check = agent.get("/health?check=service:default/web");
+    assert!(check.status == 200 && check.is_stale(), "{check:?}");
+    assert_eq!(agent.get("/services/default/web").status, 200);
+    agent.logs_once("not allowed to watch the node's Lease");
 }

@@ -154,11 +154,6 @@ const PRESSURE: &str = "disk_pressure";
 const NOTHING: &str = "NoDisk: none of the paths is on a disk; is --host-root=";
 const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
 
-/// Makes ext4 at this place report an error.
-fn fail(disks: &Disks, at: &str) {
-    disks.run(&format!("loop=$(device {at}); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\""));
-}
-
 #[test]
 fn a_disk_fails_from_its_error_to_its_repair() {
     let disks = Disks::start("ext4 errors=remount-ro e; umount \"$ROOT/e\"");
@@ -173,7 +168,7 @@ fn a_disk_fails_from_its_error_to_its_repair() {
     agent.wait_fails_with(READ_ONLY, NOTHING);
     disks.run(MOUNT);
     agent.wait_passes(READ_ONLY);
-    fail(&disks, "/e");
+    disks.run("loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"");
     fails(&agent, "FilesystemError");
     fails(&start(), "FilesystemError");
     disks.run(&repair);

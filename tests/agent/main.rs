@@ -11,7 +11,6 @@ mod local_ports;
 mod network;
 mod restarts;
 mod rtnl;
-mod services;
 mod startup;
 mod status;
 mod unknown;

@@ -58,17 +58,15 @@ fn status(agent: &Agent) -> Value {
     agent.get("/status.json").json()
 }
 
-/// Asserts that the agent answers Draining from facts that it took over, and returns their age.
+/// Asserts that the agent answers Draining from facts that it took over.
 #[track_caller]
-fn holds_the_drain(agent: &Agent, from: &str) -> u64 {
+fn holds_the_drain(agent: &Agent, from: &str) {
     drains(agent, true);
     agent.logs_once(TAKEN);
     agent.logs_once(&format!("{TAKEN} from=\"{from}\""));
     let page = agent.get("/").body;
     assert!(page.contains("by the agent before this one") && page.contains(KNOWN), "{page}");
-    let status = status(agent);
-    assert_eq!(status["flips"], json!([]), "nothing has flipped: it never said anything else");
-    status["cache"]["age_ms"].as_u64().unwrap()
+    assert_eq!(status(agent)["flips"], json!([]), "nothing has flipped: it never said anything else");
 }
 
 #[test]
@@ -107,50 +105,35 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
 }
 
 #[test]
-fn after_a_crash_during_an_outage_the_port_opens_after_a_second() {
-    let (cluster, port) = start();
-    let args = [KEEP, "--stale-after=20s"];
-    let first = remembering(&cluster, &port, &args);
-    wait_written(&cluster);
-    cluster.kill_api();
-    drop(first);
-    let started = Instant::now();
-    let second = remembering(&cluster, &port, &args);
-    let waited = started.elapsed();
-    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(15), "{waited:?}");
-    assert!(is_drained(&second.health()));
-}
-
-#[test]
 fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
     let (cluster, port) = start();
     let first = cluster.agent(&[KEEP, STALE_AFTER, &port]);
     cluster.kill_api();
     first.wait_for("stale", ProbeReply::is_stale);
     let second = cluster.agent(&[KEEP, STALE_AFTER, &port]);
-    let before = holds_the_drain(&second, "predecessor");
+    holds_the_drain(&second, "predecessor");
     first.terminate();
-    // The facts keep their original date when a second successor takes them over.
-    let third = cluster.agent(&[KEEP, STALE_AFTER, &port]);
-    let age = holds_the_drain(&third, "predecessor");
-    assert!(age > before, "{age} {before}");
-    second.terminate();
     cluster.sim.uncordon(NODE);
     cluster.restart_api();
-    third.wait_ready();
-    assert_eq!(status(&third)["cache"]["taken_over"], false);
+    second.wait_ready();
+    assert_eq!(status(&second)["cache"]["taken_over"], false);
 }
 
+/// The port opens after a second, since the killed agent answered until just now.
 #[test]
 fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     let (cluster, port) = start();
-    let mut agent = remembering(&cluster, &port, &[KEEP, STALE_AFTER]);
+    let args = [KEEP, "--stale-after=20s"];
+    let mut agent = remembering(&cluster, &port, &args);
     wait_written(&cluster);
     cluster.kill_api();
     for _ in 0..2 {
         drop(agent); // By SIGKILL, as in a crash.
+        let started = Instant::now();
         // In the second round the file has facts that the killed agent itself had taken over.
-        agent = remembering(&cluster, &port, &[KEEP, STALE_AFTER]);
+        agent = remembering(&cluster, &port, &args);
+        let waited = started.elapsed();
+        assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(15), "{waited:?}");
         holds_the_drain(&agent, "state-dir");
     }
     let metadata = fs::metadata(state_file(&cluster)).unwrap();

@@ -4,11 +4,11 @@
 
 use nodegate_local_checks::PodRoutes;
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
-use nodegate_testbed::process::threads_named;
+use nodegate_testbed::process::{Program, threads_named};
 use nodegate_testbed::programs::run;
-use nodegate_testbed::{Agent, NODE, Scenario, needs_root, until};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use nodegate_testbed::{Agent, NODE, Scenario, needs_root, until, until_or};
+use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,34 +17,18 @@ const HELD: Duration = Duration::from_secs(5);
 /// Far above the time of a flip, and far below that of a stall.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Holds the kernel's lock until it is dropped.
-struct Rtnl(Child);
-
-impl Rtnl {
-    fn hold() -> Self {
-        needs_root("the kernel's lock");
-        let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("rtnl_holder");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agent/rtnl_holder.c");
-        run(&format!("cc -Wall -Werror -o {} {source}", program.display()));
-        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line.trim(), "ready");
-        let waits = format!("/proc/{}/wchan", child.id());
-        until("the lock", || {
-            let at = std::fs::read_to_string(&waits).unwrap();
-            at.contains("userfault").then_some(())
-        });
-        Self(child)
-    }
-}
-
-impl Drop for Rtnl {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a program that holds the kernel's lock until its end.
+fn hold_rtnl() -> Program {
+    needs_root("the kernel's lock");
+    let directory = tempfile::tempdir().unwrap();
+    let [program, log] = ["rtnl_holder", "log"].map(|name| directory.path().join(name));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agent/rtnl_holder.c");
+    run(&format!("cc -Wall -Werror -o {} {source}", program.display()));
+    let holder = Program::start_into(&mut Command::new(&program), &log);
+    let waits = format!("/proc/{}/wchan", holder.pid());
+    let holds = || fs::read_to_string(&waits).unwrap().contains("userfault").then_some(());
+    until_or(holds, || fs::read_to_string(&log).unwrap());
+    holder
 }
 
 fn at_once(agent: &Agent, wanted: impl FnOnce(&Agent)) {
@@ -67,7 +51,7 @@ fn a_held_rtnl_lock_stops_only_the_network_check() {
     let restarts = || agent.metric_sum("nodegate_watch_restarts_total");
     let before = restarts();
 
-    let held = Rtnl::hold();
+    let held = hold_rtnl();
     let began = Instant::now();
     agent.wait_fails_with("network", "Gateway: IPv4 links: Hung for ");
     while began.elapsed() < HELD {

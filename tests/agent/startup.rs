@@ -1,20 +1,23 @@
 //! The time from the start to the first answer, and the effect of signals before and after it.
 
-use nodegate_testbed::process::{proc, signal};
+use nodegate_testbed::process::{Program, proc, signal};
 use nodegate_testbed::programs;
-use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::stub::{StubServer, hang};
 use nodegate_testbed::{NODE, Scenario, until};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::thread::sleep;
 use std::time::Duration;
 
 /// Shows that the agent opens its port only with the results of all default checks, so that no flip follows.
 #[test]
 fn the_port_opens_with_the_first_result_of_each_check() {
     let cluster = Scenario::start();
-    let Act::Say(text) = answer("200 OK", "") else { unreachable!() };
-    let late = Stub::start(Act::SayLate(Duration::from_millis(700), text));
+    let late = StubServer::start(|stream| {
+        sleep(Duration::from_millis(700));
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+    });
     let check = format!("--http-check=late={}", late.url("/"));
     let checks = "--default-checks=node_ready,http:late";
     // The agent knows the Node long before the late check has a result.
@@ -25,30 +28,26 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     assert_eq!(agent.get("/status.json").json()["flips"].as_array().map(Vec::len), Some(0));
 }
 
-fn handles_sigterm(pid: u32) -> bool {
-    proc(pid).status().is_ok_and(|status| status.sigcgt & (1 << (15 - 1)) != 0)
-}
-
 #[test]
 fn a_signal_ends_an_agent_that_does_not_listen_yet() {
     let cluster = Scenario::start();
     cluster.sim.ignore_new();
-    let mut command = Command::new(programs::agent());
+    let (mut command, log) = (Command::new(programs::agent()), cluster.dir.path().join("log"));
     command.args(["--stale-after=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
-    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::piped());
-    let mut agent = command.spawn().unwrap();
-    until("the agent to be ready for signals", || handles_sigterm(agent.id()).then_some(()));
-    signal(agent.id(), "TERM");
-    let ended = until("the agent to end", || agent.try_wait().unwrap());
-    let mut log = String::new();
-    agent.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+    let mut agent = Program::start_into(&mut command, &log);
+    let handles_sigterm = || proc(agent.pid()).status().unwrap().sigcgt & (1 << (15 - 1)) != 0;
+    until("the agent to be ready for signals", || handles_sigterm().then_some(()));
+    signal(agent.pid(), "TERM");
+    let ended = until("the agent to end", || agent.ended());
+    let log = std::fs::read_to_string(log).unwrap();
     assert!(ended.success() && !log.contains("listening address"), "{ended}: {log}");
 }
 
 #[test]
 fn a_second_signal_ends_a_shutdown_at_once() {
     let cluster = Scenario::start();
-    let hangs = Stub::start(Act::Hang);
+    let hangs = StubServer::start(hang);
     let check = format!("--http-check=hangs={}", hangs.url("/"));
     let patient = ["--check-settings=http:hangs:timeout=2m", "--shutdown-grace=5m"];
     let mut agent = cluster.agent(&[&check, patient[0], patient[1]]);

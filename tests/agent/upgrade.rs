@@ -2,7 +2,7 @@
 
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::network::ports;
-use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
+use nodegate_testbed::prober::{Prober, agent_check, health};
 use nodegate_testbed::{Agent, Scenario};
 use std::mem::replace;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn no_probe_and_no_handshake_in_flight_is_lost_while_agents_are_replaced() {
         let ports = [format!("--listen-port={port}"), format!("--agent-check-port={agent_port}")];
         let start = || cluster.agent(&["--listen-address=0.0.0.0", &ports[0], &ports[1]]);
         let mut agent = start();
-        let targets: [(_, Ask); 2] = [(port, health), (agent_port, agent_check)];
+        let targets: [(_, fn(_) -> _); 2] = [(port, health), (agent_port, agent_check)];
         let probers = cable.balancer.act(|| {
             targets.map(|(port, ask)| Prober::start((NODE_IP, port).into(), ask, PROBES_A_SECOND / 2, 4))
         });

@@ -46,10 +46,9 @@ fn measure(nodes: usize, time: Duration) -> [Figure; 10] {
         ("processor time, ms a minute", cpu, |small| small * 2.0 + 10.0),
         ("wake-ups a second", (wake_ups_then - wake_ups) as f64 / seconds, any),
         ("bytes until in step", first.bytes_sent as f64, |small| small * 1.2),
-        // The Lease's heartbeat has jitter, so one more may fall into the time, which is 8 s at least; and so may the
-        // Node's own heartbeat, which comes every 5 min.
+        // The Lease's heartbeat has jitter, so one more may fall into the time, which is 8 s at least.
         ("bytes a minute", (after.bytes_sent - before.bytes_sent) as f64 / minutes, |small| {
-            small * 1.5 + 3000.0 + 1.1 * NODE_BYTES as f64 * 60.0 / 8.0
+            small * 1.5 + 2000.0 * 60.0 / 8.0
         }),
         ("requests in that time", (after.total() - before.total()) as f64, |small| small + 1.0),
         ("connections", after.connections as f64, |small| small),

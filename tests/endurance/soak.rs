@@ -3,7 +3,7 @@
 
 use crate::setting;
 use nodegate_kube_sim::Effect;
-use nodegate_testbed::prober::{Probe, Prober, Saw, health};
+use nodegate_testbed::prober::{Probe, Prober, Saw, health, lag};
 use nodegate_testbed::scenario::TOKEN;
 use nodegate_testbed::{Agent, NODE, Scenario, process};
 use std::fmt::Write as _;
@@ -96,7 +96,6 @@ struct Soak {
     /// The agent's readings, one a second.
     samples: Vec<[u64; 4]>,
     probes: usize,
-    complaints: Vec<String>,
     line_every: usize,
 }
 
@@ -107,10 +106,6 @@ impl Soak {
             builder.kubelets(true).lease_interval(plan.lease_interval).node_bytes(20_000)
         });
         let agent = cluster.ready_agent(&[&format!("--stale-after={}s", plan.stale_after.as_secs())]);
-        println!(
-            "{:>8} {:>8} {:>8} {:>9} {:>4} {:>7}",
-            "time", "probes", "RSS KiB", "anon KiB", "fds", "threads"
-        );
         Self {
             token: TOKEN.to_owned(),
             prober: Prober::start(agent.address(), health, PROBES_A_SECOND, BALANCERS),
@@ -119,7 +114,6 @@ impl Soak {
             cordoned: false,
             samples: Vec::new(),
             probes: 0,
-            complaints: Vec::new(),
             line_every: plan.line_every,
         }
     }
@@ -147,15 +141,14 @@ impl Soak {
         };
     }
 
-    /// Prints a line of the table, and forgets its probes.
+    /// Prints a line with the figures of [`RULES`], and forgets its probes.
     fn line(&mut self) {
         let probes = self.prober.take();
         self.probes += probes.len();
         let failed = probes.iter().filter(|probe| matches!(probe.saw, Saw::Failed(_)));
-        self.complaints.extend(failed.map(|probe| format!("a probe failed: {}", probe.saw)));
-        let [resident, anonymous, descriptors, threads] = reading(self.agent.pid());
-        let (seconds, count) = (self.samples.len(), probes.len());
-        println!("{seconds:>6} s {count:>8} {resident:>8} {anonymous:>9} {descriptors:>4} {threads:>7}");
+        assert_eq!(failed.map(Probe::result).collect::<Vec<_>>(), [""; 0], "{}", self.agent.log_text());
+        let figures = reading(self.agent.pid());
+        println!("{:>6} s: {:>8} probes, {figures:?}", self.samples.len(), probes.len());
     }
 
     /// Plays an outage, and waits until the right answer is back.
@@ -176,12 +169,9 @@ impl Soak {
         );
         let took = back.sent - healed;
         // A late probe shows a busy machine, on which the agent is late, too.
-        let lag = self.prober.probes().iter().map(|probe| probe.answered - probe.due).max();
-        let within = BACK_WITHIN + lag.unwrap_or_default() * 4;
+        let within = BACK_WITHIN + lag(&self.prober.probes()) * 4;
         println!("{name}, {lasts:.0?}: right again after {took:.1?}");
-        if took > within {
-            self.complaints.push(format!("not right {took:?} after {name}, allowed {within:?}"));
-        }
+        assert!(took <= within, "allowed {within:?} after {name}\n{}", self.agent.log_text());
     }
 
     /// Returns the medians of the first and of the last quarter after the warm-up.
@@ -226,7 +216,6 @@ fn run(plan: &Plan, outages: &[Outage]) -> Soak {
         }
     }
     soak.line();
-    assert!(soak.complaints.is_empty(), "{:#?}\n{}", soak.complaints, soak.agent.log_text());
     soak
 }
 

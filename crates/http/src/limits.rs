@@ -92,9 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_few_descriptors_strangers_keep_their_share_beside_known_clients() {
-        let limits = Limits { connections: 1024, known: Some(704), ..Limits::default() };
+    fn strangers_keep_a_share_beside_known_clients_also_with_few_descriptors() {
         let places = |limits: Limits| [limits.places(true), limits.places(false)];
+        for (known, expected) in [(None, [32, 32]), (Some(40), [40, 24]), (Some(100), [64, 1])] {
+            assert_eq!(places(Limits { connections: 64, known, ..Limits::default() }), expected);
+        }
+        let limits = Limits { connections: 1024, known: Some(704), ..Limits::default() };
         assert_eq!(places(limits.lowered_to(1024)), [704, 320]);
         assert_eq!(places(limits.lowered_to(298)), [204, 94]);
         assert_eq!(places(limits.lowered_to(1)), [1, 1]);

@@ -181,12 +181,8 @@ mod tests {
     fn the_part_that_is_wrong_is_named() {
         for bad in ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.1-9", "[::1]", "lb=::1"]
         {
-            let list = format!("10.0.0.1,{bad}");
-            assert!(
-                list.parse::<Networks>()
-                    .unwrap_err()
-                    .starts_with(&format!("{bad:?} is no network and no address"))
-            );
+            let error = format!("10.0.0.1,{bad}").parse::<Networks>().unwrap_err();
+            assert!(error.starts_with(&format!("{bad:?} is no network and no address")), "{error}");
         }
     }
 }

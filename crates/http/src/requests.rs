@@ -181,17 +181,15 @@ mod tests {
 
     const REQUESTS: usize = 100;
 
-    /// Answers at once, or with a future that is ready.
-    struct Ready {
-        later: bool,
-    }
+    /// Answers at once or, if true, with a future that is ready.
+    struct Ready(bool);
 
     impl Handler for Ready {
         type Body = Empty<Bytes>;
 
         fn answer(self: &Arc<Self>, _: Request<Incoming>, _: &Connection) -> Answer<Self::Body> {
             let response = Response::new(Empty::new());
-            if self.later { Answer::Later(ready(response).boxed()) } else { Answer::Now(response) }
+            if self.0 { Answer::Later(ready(response).boxed()) } else { Answer::Now(response) }
         }
     }
 
@@ -218,7 +216,7 @@ mod tests {
             }
         });
         let connection = stream.connection.clone();
-        serve_requests(stream, connection, Arc::new(Ready { later })).await.unwrap();
+        serve_requests(stream, connection, Arc::new(Ready(later))).await.unwrap();
         let mut answers = String::new();
         client.read_to_string(&mut answers).unwrap();
         assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), REQUESTS);

@@ -148,17 +148,12 @@ fn is_in(network: &IpNet) -> Vec<Test> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_testbed::network::namespaces::Namespace;
+    use nodegate_testbed::network::namespaces::{Namespace, SERVER_AND_CLIENTS};
     use nodegate_testbed::until;
     use socket2::{Domain, Socket, Type};
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
     use tokio::time::timeout;
-
-    /// The networks of clients are `10.9.0.0/16` and `fd09::/32`.
-    const NETWORK: &str = "\
-        ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
-        ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";
 
     /// A level at which no request of a stranger passes.
     const NONE: u32 = 31;
@@ -191,7 +186,7 @@ mod tests {
     #[test]
     fn requests_of_strangers_are_dropped_while_known_clients_connect() {
         let network = Namespace::new("filter");
-        network.shell(NETWORK);
+        network.shell(SERVER_AND_CLIENTS);
         let _stay = network.stay();
         let known = ["10.9.0.1/32", "10.9.4.0/22", "fd09::1/128", "fd09:0:0:5::/64"];
         let known = known.map(|network| network.parse().unwrap());
@@ -222,7 +217,7 @@ mod tests {
     #[test]
     fn one_of_so_many_requests_passes() {
         let network = Namespace::new("filter");
-        network.shell(NETWORK);
+        network.shell(SERVER_AND_CLIENTS);
         let _stay = network.stay();
         let (listener, port) = listen(Ipv6Addr::UNSPECIFIED.into());
         SockRef::from(&listener).attach_filter(&program(2, &[])).unwrap();

@@ -69,8 +69,8 @@ mod tests {
     use kube::Config;
     use kube::config::AuthInfo;
     use rcgen::{
-        BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-        KeyPair, SanType, date_time_ymd,
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        SanType, date_time_ymd,
     };
     use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::pem::PemObject;
@@ -82,11 +82,7 @@ mod tests {
     use std::thread;
 
     /// A certificate and its key.
-    struct Identity {
-        params: CertificateParams,
-        certificate: Certificate,
-        key: KeyPair,
-    }
+    type Identity = CertifiedIssuer<'static, KeyPair>;
 
     fn params() -> CertificateParams {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -96,17 +92,14 @@ mod tests {
     }
 
     fn authority(name: &str) -> Identity {
-        let (mut params, key) = (params(), KeyPair::generate().unwrap());
+        let mut params = params();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).unwrap();
-        Identity { params, certificate, key }
+        Identity::self_signed(params, KeyPair::generate().unwrap()).unwrap()
     }
 
     fn signed(by: &Identity, params: CertificateParams) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &Issuer::from_params(&by.params, &by.key)).unwrap();
-        Identity { params, certificate, key }
+        Identity::signed_by(params, KeyPair::generate().unwrap(), by).unwrap()
     }
 
     /// Returns an API server with this certificate. It accepts clients of this CA, if it is given one.
@@ -116,23 +109,23 @@ mod tests {
             None => builder.with_no_client_auth(),
             Some(ca) => {
                 let mut roots = RootCertStore::empty();
-                roots.add(ca.certificate.der().clone()).unwrap();
+                roots.add(ca.der().clone()).unwrap();
                 let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let key = PrivateKeyDer::from_pem_slice(identity.key.serialize_pem().as_bytes()).unwrap();
-        let config = builder.with_single_cert(vec![identity.certificate.der().clone()], key).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(identity.key().serialize_pem().as_bytes()).unwrap();
+        let config = builder.with_single_cert(vec![identity.der().clone()], key).unwrap();
         let mut server = ServerConnection::new(Arc::new(config)).unwrap();
         move |mut stream| drop(server.complete_io(&mut stream))
     }
 
     fn client(ca: &Identity, identity: Option<&Identity>) -> ClientConnection {
         let mut config = Config::new("https://127.0.0.1".parse().unwrap());
-        config.root_cert = Some(vec![ca.certificate.der().to_vec()]);
+        config.root_cert = Some(vec![ca.der().to_vec()]);
         config.auth_info = identity.map_or_else(AuthInfo::default, |identity| AuthInfo {
-            client_certificate_data: Some(STANDARD.encode(identity.certificate.pem())),
-            client_key_data: Some(STANDARD.encode(identity.key.serialize_pem()).into()),
+            client_certificate_data: Some(STANDARD.encode(identity.pem())),
+            client_key_data: Some(STANDARD.encode(identity.key().serialize_pem()).into()),
             ..AuthInfo::default()
         });
         let config = Arc::new(client_config(&config).unwrap());

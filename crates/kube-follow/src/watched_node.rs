@@ -151,12 +151,8 @@ mod tests {
         assert!(facts.unschedulable && facts.deleting);
         assert_eq!(facts.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
         assert_eq!(facts.uid.as_deref(), Some("1-2"));
-        let taint = |key: &str, value: &str, effect: &str| Taint {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            effect: effect.to_owned(),
-        };
-        assert_eq!(facts.taints, [taint("k", "", "NoSchedule"), taint("k", "v", "")].into());
+        let taints = [["k", "", "NoSchedule"], ["k", "v", ""]].map(|parts| parts.map(str::to_owned));
+        assert_eq!(facts.taints, taints.map(|[key, value, effect]| Taint { key, value, effect }).into());
         assert_eq!(facts.labels, [("a".to_owned(), "b".to_owned())].into());
         assert_eq!(
             facts.annotations,

@@ -180,6 +180,10 @@ impl ServerErrors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use FailureReason::{
+        BadRequest, Disconnected, Expired, Forbidden, Malformed, ServerError, Throttled, Timeout,
+        Unauthorized,
+    };
 
     /// Returns for each end if the connection is kept after it. Each comes with the seconds since the first.
     fn kept(ends: &[(u64, FailureReason)]) -> Vec<bool> {
@@ -193,30 +197,19 @@ mod tests {
 
     #[test]
     fn an_answer_keeps_the_connection_and_silence_does_not() {
-        for reason in [
-            FailureReason::Forbidden,
-            FailureReason::Expired,
-            FailureReason::Throttled,
-            FailureReason::BadRequest,
-        ] {
+        for reason in [Forbidden, Expired, Throttled, BadRequest] {
             assert_eq!(kept(&[(0, reason), (1, reason), (300, reason)]), [true; 3], "{reason:?}");
         }
-        for reason in [
-            FailureReason::Timeout,
-            FailureReason::Disconnected,
-            FailureReason::Malformed,
-            FailureReason::Unauthorized,
-        ] {
+        for reason in [Timeout, Disconnected, Malformed, Unauthorized] {
             assert_eq!(kept(&[(0, reason)]), [false], "{reason:?}");
         }
     }
 
     #[test]
     fn a_server_that_goes_on_failing_is_not_the_only_one_tried() {
-        let failing = [0, 1, 5, 60, 62, 70, 130].map(|at| (at, FailureReason::ServerError));
+        let failing = [0, 1, 5, 60, 62, 70, 130].map(|at| (at, ServerError));
         assert_eq!(kept(&failing), [true, false, true, true, false, true, false]);
-        let interrupted =
-            [(0, FailureReason::ServerError), (1, FailureReason::Throttled), (2, FailureReason::ServerError)];
+        let interrupted = [(0, ServerError), (1, Throttled), (2, ServerError)];
         assert_eq!(kept(&interrupted), [true; 3]);
     }
 }

@@ -228,21 +228,6 @@ async fn a_list_follows_at_once_when_a_watch_hangs_after_one_that_worked() {
     }
 }
 
-/// The wait for a list has grown in the outage before: the cache would be stale before the next attempt.
-#[tokio::test(start_paused = true)]
-async fn a_watch_without_an_answer_is_given_up_soon_after_lists_without_one() {
-    let answer = |asked: &Asked| {
-        let (usual, hangs) = (usual(asked), asked.is_watch() || asked.after < Duration::from_mins(1));
-        Some(if hangs { Said { takes: [NO_LIMIT; 2], ..usual } } else { usual })
-    };
-    let agent = Agent::after(120, answer).await;
-    let of_node = |asked: &Asked| !asked.is_check() && asked.uri.path().ends_with("/nodes");
-    let asked = agent.asked(of_node);
-    let watch = asked.iter().position(Asked::is_watch).unwrap();
-    let gap = asked[watch + 1].after.saturating_sub(asked[watch].after);
-    assert!(gap < Duration::from_secs(15), "{gap:?}");
-}
-
 /// Each client uses the credentials at the time of its creation.
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_are_read_again() {

@@ -81,6 +81,7 @@ impl<W: Write> Write for Lines<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tracing::Level;
 
     #[test]
     fn no_value_starts_a_line_or_steers_a_terminal() {
@@ -89,7 +90,6 @@ mod tests {
         let written = String::from_utf8(written).unwrap();
         assert_eq!(written, "INFO a=\"b\u{fffd}ERROR \u{fffd}[2J\u{fffd}\"\n");
     }
-    use tracing::Level;
 
     fn logs(filter: &str, target: &str, level: Level) -> bool {
         filter.parse::<LogFilter>().unwrap().0.would_enable(target, &level)
@@ -102,14 +102,10 @@ mod tests {
             assert_eq!(levels, [true, false], "{nothing:?}");
         }
         assert!(logs("info, nodegate_node_watch=debug", "nodegate_node_watch::driver", Level::DEBUG));
+        assert!(!logs("trace", "kube_client::client", Level::ERROR), "kube is silent unless asked");
+        assert!(logs("info,kube_client=debug", "kube_client::client", Level::DEBUG));
         for nonsense in ["loud", "info,loud", "a=loud"] {
             assert!(nonsense.parse::<LogFilter>().is_err(), "{nonsense:?}");
         }
-    }
-
-    #[test]
-    fn kube_is_silent_unless_asked() {
-        assert!(!logs("trace", "kube_client::client", Level::ERROR));
-        assert!(logs("info,kube_client=debug", "kube_client::client", Level::DEBUG));
     }
 }

@@ -107,19 +107,15 @@ mod tests {
     struct Args {
         #[command(subcommand)]
         command: Option<Below>,
-        /// The longest wait of the program
         #[arg(long, env = "CARGO_NO_SUCH_VARIABLE", default_value = "15s", value_parser = duration(Duration::ZERO..=Duration::from_mins(1)))]
         wait: Duration,
         /// Of the test's own package, and so no number
         #[arg(long, env = "CARGO_PKG_NAME", default_value = "7", value_parser = number(0..=9_u8, "takes 0 to 9"))]
         count: u8,
-        /// The number of attempts at most
         #[arg(long, value_parser = number(1..=9_u8, "takes 1 to 9"))]
         times: Option<u8>,
-        /// Several numbers, separated by semicolons
         #[arg(long, value_delimiter = ';', value_parser = number(1..=9_u8, "takes 1 to 9"))]
         each: Vec<u8>,
-        /// Changes nothing and shows everything
         #[arg(long)]
         dry: bool,
         #[command(flatten)]

@@ -39,30 +39,18 @@ mod tests {
     use super::*;
     use crate::reason::Reason;
 
-    fn fail(reason: &str) -> Outcome {
-        Outcome::Fail(Reason::new(reason))
+    /// Returns what is shown after each of these runs: `+` is a pass, any letter the reason of a failure.
+    fn shown(rise: u32, fall: u32, runs: &str) -> String {
+        let [rise, fall] = [rise, fall].map(|runs| NonZeroU32::new(runs).unwrap());
+        let mut damper = Damper::new(rise, fall);
+        let outcome = |run| if run == '+' { Outcome::Pass } else { Outcome::Fail(Reason::new(run)) };
+        let text = |outcome: Outcome| outcome.reason().map_or("+".to_owned(), ToString::to_string);
+        runs.chars().map(|run| text(damper.observe(outcome(run)))).collect()
     }
 
     #[test]
-    fn two_failures_in_a_row_are_needed_and_a_pass_between_resets() {
-        let two = NonZeroU32::new(2).unwrap();
-        let mut damper = Damper::new(NonZeroU32::MIN, two);
-        assert_eq!(damper.observe(Outcome::Pass), Outcome::Pass);
-        assert_eq!(damper.observe(fail("a")), Outcome::Pass);
-        assert_eq!(damper.observe(Outcome::Pass), Outcome::Pass);
-        assert_eq!(damper.observe(fail("b")), Outcome::Pass);
-        assert_eq!(damper.observe(fail("c")), fail("c"));
-        assert_eq!(damper.observe(fail("d")), fail("d"), "the newest reason is shown");
-        assert_eq!(damper.observe(Outcome::Pass), Outcome::Pass);
-    }
-
-    #[test]
-    fn the_first_run_is_believed() {
-        let three = NonZeroU32::new(3).unwrap();
-        let mut damper = Damper::new(three, three);
-        assert_eq!(damper.observe(fail("down")), fail("down"));
-        assert_eq!(damper.observe(Outcome::Pass), fail("down"));
-        assert_eq!(damper.observe(Outcome::Pass), fail("down"));
-        assert_eq!(damper.observe(Outcome::Pass), Outcome::Pass);
+    fn the_first_run_is_believed_and_later_ones_if_enough_in_a_row_agree() {
+        assert_eq!(shown(1, 2, "+a+bcd+"), "++++cd+", "the newest reason is shown");
+        assert_eq!(shown(3, 3, "d+++"), "ddd+");
     }
 }

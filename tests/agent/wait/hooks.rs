@@ -1,7 +1,9 @@
-//! `GET /wait`, as `preStop` hooks and scripts send it. The core's own tests have the rules of each goal.
+//! `GET /wait`, as `preStop` hooks and scripts send it, and `nodegate wait`. The core's own tests have the rules of each
+//! goal.
 
 use super::{HEALTH, SERVICE, asked_for, cordon, endpoints};
 use nodegate_kube_sim::{Effect, FaultScope};
+use nodegate_testbed::agent::run;
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::{Agent, http, until};
 use std::net::SocketAddr;
@@ -33,22 +35,48 @@ fn hook(agent: &Agent, query: &str) -> JoinHandle<ProbeReply> {
     hook
 }
 
+/// `nodegate wait` ends as hooks do, and says which balancer has acknowledged.
 #[test]
-fn a_hook_ends_when_all_balancers_have_acknowledged() {
+fn waits_end_when_all_balancers_have_acknowledged_and_when_the_node_is_ready_again() {
     let (cluster, agent, _balancers) = asked_for(&[HEALTH; 2]);
+    let at = agent.address();
     let acknowledged = format!("for=acknowledged&{LONG}");
     assert_eq!(said(&wait(&agent, &acknowledged)), (200, "the node is not going out"));
     let settled = wait(&agent, &format!("settle=1&{LONG}"));
     assert_eq!(said(&settled), (200, "the node is not going out"));
     // The kubelet starts the hooks of a graceful shutdown before its Node says that it is not ready.
     let early = hook(&agent, "settle=60");
+    let waiting = thread::spawn(move || super::wait(at, &[]));
     cordon(&cluster, &agent, true);
     assert_eq!(said(&early.join().unwrap()), (200, "acknowledged: 2 balancers"));
     assert_eq!(said(&wait(&agent, &acknowledged)), (200, "acknowledged: 2 balancers"), "it has come before");
+    let (code, lines) = waiting.join().unwrap();
+    let last = lines.last().unwrap();
+    assert!(
+        code == 0 && last.starts_with("acknowledged after ") && last.ends_with(": 2 balancers"),
+        "{last}"
+    );
+    for balancer in ["127.0.9.1", "127.0.9.2"] {
+        let acknowledged = format!("acknowledged  {balancer} {HEALTH}: ");
+        assert!(lines.iter().any(|line| line.starts_with(&acknowledged)), "{lines:#?}");
+    }
     assert_eq!(agent.get("/drain.json").json()["acknowledged"], true);
+    agent.next_rendering();
+    let shown = String::from_utf8(run(&["status", "--addr", &at.to_string()], &[]).stdout).unwrap();
+    for word in [
+        "drain  acknowledged by all 2 probers",
+        "PROBER",
+        "127.0.9.1  /health?drain=503",
+        "503 Draining x",
+        ", acknowledged",
+    ] {
+        assert!(shown.contains(word), "{word} in {shown}");
+    }
 
     cordon(&cluster, &agent, false);
     assert_eq!(said(&wait(&agent, &format!("for=ready&{LONG}"))), (200, "ready: 2 balancers"));
+    let (code, lines) = super::wait(at, &["--for", "ready"]);
+    assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
     assert_eq!(agent.get("/drain.json").json()["acknowledged_ready"], true);
 }
 

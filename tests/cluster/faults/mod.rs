@@ -30,10 +30,6 @@ fn a_connection_whose_packets_vanish_is_replaced() {
     scene.recovers("packets of open connections dropped", &[FRESH, CORDONED]);
 }
 
-/// A fault of new connections: how it begins, and the restarts of the Node's watch, with their number, that show what the
-/// agent has given up. The first is the end of the old connection.
-type NewConnections = (&'static str, fn(&Scenario), &'static str, f64);
-
 #[test]
 fn attempts_to_connect_end() {
     needs_root("packets that the kernel drops");
@@ -45,7 +41,9 @@ fn attempts_to_connect_end() {
         cluster.sim.ignore_new();
         cluster.sim.reset_connections();
     };
-    let faults: [NewConnections; 2] = [
+    // How it begins, and the restarts of the Node's watch, with their number, that show what the agent has given up. The
+    // first is the end of the old connection.
+    let faults: [(_, fn(&Scenario), _, _); 2] = [
         ("packets of new connections dropped, too", into_a_black_hole, "disconnected", 2.0),
         ("new connections accepted, never served", unserved, "timeout", 1.0),
     ];

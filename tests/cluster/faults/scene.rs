@@ -1,7 +1,7 @@
 //! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::prober::{Probe, Prober, health, trail};
+use nodegate_testbed::prober::{Probe, Prober, health, lag, trail};
 use nodegate_testbed::{Agent, NODE, Scenario, until, until_or};
 use std::time::{Duration, Instant};
 
@@ -155,9 +155,4 @@ impl Scene {
         self.prober.wait(1);
         found
     }
-}
-
-/// Returns the largest delay of these probes by the machine.
-fn lag<'a>(probes: impl Iterator<Item = &'a Probe>) -> Duration {
-    probes.map(|probe| probe.answered - probe.due).max().unwrap_or_default()
 }

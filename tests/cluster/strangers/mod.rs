@@ -10,7 +10,7 @@ mod group;
 use attacks::{Attack, From, KINDS, Kind};
 use balancer::{Balancer, Seen};
 use group::Group;
-use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::network::namespaces::{Namespace, SERVER_AND_CLIENTS};
 use nodegate_testbed::process::{Program, descriptors, memory};
 use nodegate_testbed::{NODE, Scenario, programs, until};
 use std::env;
@@ -35,9 +35,6 @@ const KNOWN: Duration = Duration::from_secs(15);
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The strangers' networks are beside the balancers'.
-const NETWORK: &str = "\
-    ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
-    ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";
 const SERVER: [&str; 2] = ["10.8.0.1", "fd08::1"];
 const BALANCER: [&str; 2] = ["10.9.255.1", "fd09::1"];
 
@@ -101,7 +98,7 @@ impl Scene {
     /// One that is not optimised gets more CPU, and knows the balancer by `--balancers`.
     fn start(port: &Port, is_optimised: bool, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
-        network.shell(NETWORK);
+        network.shell(SERVER_AND_CLIENTS);
         let _stay = network.stay();
         let cluster = Scenario::start();
         let group = Group::new(MEMORY, if is_optimised { MILLICPU } else { MILLICPU_OF_DEBUG });

@@ -88,7 +88,6 @@ mod tests {
     #[test]
     fn other_programs_are_no_predecessor() {
         for (answer, why) in [
-            ("", "closed without an answer"),
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
             ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "HTTP 404"),
             ("HTTP/1.1 200 OK\r\n\r\n<html>", "it is not what an agent writes"),

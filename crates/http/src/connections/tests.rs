@@ -126,14 +126,6 @@ async fn a_stranger_gets_one_answer_while_places_are_scarce() {
 }
 
 #[tokio::test]
-async fn known_clients_can_have_more_places_than_all_others() {
-    for (known, places) in [(None, [32, 32]), (Some(40), [40, 24]), (Some(100), [64, 1])] {
-        let limits = Limits { connections: 64, known, ..Limits::default() };
-        assert_eq!([limits.places(true), limits.places(false)], places);
-    }
-}
-
-#[tokio::test]
 async fn the_client_that_holds_most_loses_one_whatever_it_does() {
     let table = table(64);
     let few = enter_all(&table, (0..4).map(|host| address(1, host))).await;

@@ -125,11 +125,8 @@ mod tests {
         pace.ask(Duration::from_secs(500), at(last + 500_000));
         let last = asks(&mut pace, last + 500_000, 1000, last + 700_000);
         assert_eq!(longest(&pace, last, last), Some(1000));
-        assert_eq!(
-            longest(&pace, last, last + 10_000_000),
-            longest(&pace, last, last + 20_000_000),
-            "expired"
-        );
+        let [expired, later] = [10_000_000, 20_000_000].map(|ms| longest(&pace, last, last + ms));
+        assert_eq!(expired, later);
     }
 
     #[test]
@@ -137,10 +134,8 @@ mod tests {
         let span = |number: u64| Moment::from_start(SPAN * u32::try_from(number).unwrap());
         let (slow, fast) = (Duration::from_secs(10), Duration::from_secs(1));
         let mut pace = ProbePace::taken_over(slow, span(0));
-        assert_eq!(
-            [12, 13].map(|now| pace.longest(span(now), span(now)).is_some_and(|mean| mean == slow)),
-            [true, false]
-        );
+        let is_slow = |now| pace.longest(span(now), span(now)) == Some(slow);
+        assert_eq!([12, 13].map(is_slow), [true, false]);
         // The place of the dropped mean is that of a later span.
         for (now, longest) in [(12, slow), (14, fast)] {
             pace.keep(fast, span(now));

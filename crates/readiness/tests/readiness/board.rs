@@ -101,10 +101,8 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0},{"name":"router","passed":true,"duration_ms":7}],"total_duration_ms":7}"#
     );
     assert_eq!(scenario.board.last_requested(router), Some(at(1)));
-    assert!(
-        matches!(scenario.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)),
-        "rendered ahead"
-    );
+    let rendered_ahead = scenario.board.lookup("check=node_ready,router", at(2));
+    assert!(matches!(rendered_ahead, Lookup::Hit(_)));
     scenario.board.prove(at(12));
     assert!(scenario.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
     scenario.check("router", Outcome::fail("HTTP 500"), 12);

@@ -14,10 +14,6 @@ fn policy(drain_on: &str) -> Policy {
     Policy { max_drained, drain_on: drain_on.parse().unwrap(), ..Policy::default() }
 }
 
-fn begin(policy: Policy) -> Scenario {
-    Scenario::with(policy, Node::Unknown)
-}
-
 fn kept() -> Kept {
     let max_drained = "50%".parse().unwrap();
     Kept { drained: 5, nodes: 10, max_drained, first: "n7".to_owned(), before: vec!["n7".to_owned()] }
@@ -48,7 +44,7 @@ fn handed_on(scenario: &Scenario) -> LastFacts {
 
 #[test]
 fn a_cordon_takes_the_node_out_when_it_is_granted_and_until_its_end() {
-    let scenario = begin(policy("unschedulable,taint:a"));
+    let scenario = Scenario::with(policy("unschedulable,taint:a"), Node::Unknown);
     assert_eq!(set(&scenario, false), IN);
     assert_eq!(set(&scenario, true), IN, "not judged yet");
     assert_eq!(judge(&scenario, Some(kept())), KEPT);
@@ -71,7 +67,7 @@ fn a_cordon_takes_the_node_out_when_it_is_granted_and_until_its_end() {
 
 #[test]
 fn only_a_cordon_can_be_kept() {
-    let scenario = begin(policy("unschedulable,taint:a"));
+    let scenario = Scenario::with(policy("unschedulable,taint:a"), Node::Unknown);
     set(&scenario, false);
     let Node::Present(mut facts) = node(true) else { unreachable!() };
     facts.taints = [taint("a:NoSchedule")].into();
@@ -84,11 +80,11 @@ fn only_a_cordon_can_be_kept() {
 #[test]
 fn without_a_budget_or_the_signal_a_cordon_is_what_it_was() {
     for (policy, out) in [(Policy::default(), OUT), (policy("deleting"), IN)] {
-        let scenario = begin(policy);
+        let scenario = Scenario::with(policy, Node::Unknown);
         set(&scenario, false);
         assert_eq!(set(&scenario, true), out);
         assert_eq!(judge(&scenario, Some(kept())), out);
-        let with_budget = begin(self::policy("unschedulable"));
+        let with_budget = Scenario::with(self::policy("unschedulable"), Node::Unknown);
         set(&with_budget, true);
         judge(&with_budget, Some(kept()));
         scenario.board.take_over(handed_on(&with_budget), at(1), WALL);
@@ -98,14 +94,14 @@ fn without_a_budget_or_the_signal_a_cordon_is_what_it_was() {
 
 #[test]
 fn a_cordon_from_before_the_start_counts_until_it_is_judged() {
-    let scenario = begin(policy("unschedulable"));
+    let scenario = Scenario::with(policy("unschedulable"), Node::Unknown);
     assert_eq!(set(&scenario, true), OUT);
     assert_eq!(judge(&scenario, Some(kept())), KEPT);
 }
 
 #[test]
 fn the_next_agent_knows_whether_the_cordon_was_granted() {
-    let before = begin(policy("unschedulable"));
+    let before = Scenario::with(policy("unschedulable"), Node::Unknown);
     set(&before, false);
     set(&before, true);
     for (judged, says_before) in [(Some(kept()), KEPT), (None, OUT)] {
@@ -118,7 +114,7 @@ fn the_next_agent_knows_whether_the_cordon_was_granted() {
         assert_eq!(set(&scenario, true), says_before);
         // It has, and has judged by itself already, or not yet.
         for own in [None, Some(Some(kept())), Some(None)] {
-            let scenario = begin(policy("unschedulable"));
+            let scenario = Scenario::with(policy("unschedulable"), Node::Unknown);
             set(&scenario, true);
             if let Some(own) = own {
                 judge(&scenario, own);

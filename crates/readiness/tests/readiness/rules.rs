@@ -114,29 +114,22 @@ fn which_signals_drain_is_a_setting() {
 
 #[test]
 fn custom_conditions_fail_on_the_configured_status() {
-    let facts = NodeFacts {
-        conditions: vec![
-            condition("DiskPressure", ConditionStatus::True, "KubeletHasDiskPressure"),
-            condition("PIDPressure", ConditionStatus::False, "KubeletHasSufficientPID"),
-            condition("StorageOk", ConditionStatus::False, ""),
-        ],
-        ..NodeFacts::default()
-    };
-    let node = Node::Present(facts);
-    let with = |list: &str| {
-        Policy { conditions: list.parse().unwrap(), ..Policy::default() }.custom_conditions(&node, false)
-    };
-    assert_eq!(
-        Policy::default().custom_conditions(&node, false),
-        fail("DiskPressure: KubeletHasDiskPressure")
-    );
-    assert_eq!(with("PIDPressure,Missing"), Outcome::Pass);
-    assert_eq!(with("StorageOk=False"), fail("StorageOk=False"));
-    assert_eq!(
-        with("DiskPressure,StorageOk=False"),
-        fail("DiskPressure: KubeletHasDiskPressure, StorageOk=False")
-    );
-    assert_eq!(Policy::default().custom_conditions(&node, true), Outcome::Pass, "stale fails open");
+    let conditions = vec![
+        condition("DiskPressure", ConditionStatus::True, "KubeletHasDiskPressure"),
+        condition("PIDPressure", ConditionStatus::False, "KubeletHasSufficientPID"),
+        condition("StorageOk", ConditionStatus::False, ""),
+    ];
+    let node = Node::Present(NodeFacts { conditions, ..NodeFacts::default() });
+    let with = |list: &str| Policy { conditions: list.parse().unwrap(), ..Policy::default() };
     let closed = Policy { on_stale: OnStale::NotReady, ..Policy::default() };
-    assert_eq!(closed.custom_conditions(&node, true), fail("CacheStale"));
+    let both = "DiskPressure: KubeletHasDiskPressure, StorageOk=False";
+    for (policy, stale, outcome) in [
+        (Policy::default(), false, fail("DiskPressure: KubeletHasDiskPressure")),
+        (with("PIDPressure,Missing"), false, Outcome::Pass),
+        (with("DiskPressure,StorageOk=False"), false, fail(both)),
+        (Policy::default(), true, Outcome::Pass),
+        (closed, true, fail("CacheStale")),
+    ] {
+        assert_eq!(policy.custom_conditions(&node, stale), outcome, "{policy:?}, stale: {stale}");
+    }
 }

@@ -89,12 +89,8 @@ fn an_agent_without_facts_hands_none_on() {
     let gone = Scenario::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
     let last = saved(&gone, 1).unwrap();
-    let scenario = successor(OnStale::Ready, last);
-    assert!(
-        caveat(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),
-        "{}",
-        caveat(&scenario, 1)
-    );
+    let caveat = caveat(&successor(OnStale::Ready, last), 1);
+    assert!(caveat.contains("NotReady: the cluster has no Node of this name"), "{caveat}");
 }
 
 fn written() -> Value {
@@ -112,14 +108,8 @@ fn facts(value: &Value, second: u64) -> LastFacts {
 }
 
 #[test]
-fn a_file_grows_older() {
-    let age = |second| facts(&written(), second).age;
-    assert_eq!(age(0), Duration::from_mins(1));
-    assert_eq!(age(3600), Duration::from_mins(61));
-}
-
-#[test]
-fn a_malformed_file_is_refused_and_so_are_facts_of_another_form() {
+fn a_file_grows_older_and_a_malformed_one_is_refused_and_so_are_facts_of_another_form() {
+    assert_eq!([0, 3600].map(|second| facts(&written(), second).age), [1, 61].map(Duration::from_mins));
     let with = |key: &str, value: Value| {
         let mut file = written();
         file[key] = value;

@@ -82,9 +82,13 @@ impl Scenario {
     }
 
     pub(crate) fn ask(&self, raw: &str, second: u64) -> Reply {
-        match self.board.lookup(raw, at(second)) {
+        self.ask_at(raw, at(second))
+    }
+
+    pub(crate) fn ask_at(&self, raw: &str, now: Moment) -> Reply {
+        match self.board.lookup(raw, now) {
             Lookup::Hit(reply) => reply,
-            Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
+            Lookup::Miss(query) => self.board.answer(raw, &query, now),
             Lookup::Bad(bad) => panic!("{bad}"),
         }
     }

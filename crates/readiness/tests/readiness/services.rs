@@ -6,11 +6,6 @@ use proptest::prelude::*;
 
 const CHECK: &str = "check=service:ingress/web";
 
-/// Returns a board that has known its Node since second 0, and has no facts of the Service.
-fn begin(on_stale: OnStale) -> Scenario {
-    Scenario::with(Policy { on_stale, ..Policy::default() }, node(false))
-}
-
 fn tell(scenario: &Scenario, local_endpoints: usize, second: u64) {
     scenario.board.set_service(0, local_endpoints, at(second), WALL);
     scenario.board.prove_services(&[0], at(second), at(second), WALL);
@@ -27,7 +22,7 @@ fn says_stale(reply: &Reply) -> bool {
 
 #[test]
 fn the_check_follows_the_endpoints() {
-    let scenario = begin(OnStale::Ready);
+    let scenario = Scenario::ready();
     tell(&scenario, 0, 0);
     let none = scenario.ask(CHECK, 1);
     assert_eq!(none.status, 503);
@@ -48,7 +43,7 @@ fn the_check_follows_the_endpoints() {
 fn the_meaning_of_stale_is_a_setting() {
     for on_stale in [OnStale::Ready, OnStale::KeepDrain, OnStale::NotReady] {
         for (known, open) in [(Some(0), (503, 0)), (Some(3), (200, 3)), (None, (200, 1))] {
-            let scenario = begin(on_stale);
+            let scenario = Scenario::with(Policy { on_stale, ..Policy::default() }, node(false));
             if let Some(known) = known {
                 tell(&scenario, known, 0);
             }
@@ -75,7 +70,7 @@ proptest! {
             (0usize..3).prop_map(Step::Endpoints), Just(Step::ProveNode), Just(Step::ProveBoth), Just(Step::Ask),
         ]), 1..60)
     ) {
-        let scenario = begin(OnStale::Ready);
+        let scenario = Scenario::ready();
         let (mut now, mut node_proof, mut known, mut proof) = (0, 0, None, None);
         for (wait, step) in steps {
             now += wait;

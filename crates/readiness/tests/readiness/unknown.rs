@@ -6,7 +6,6 @@ use nodegate_readiness::{
     CheckId, ConditionStatus, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, StartMode,
     UnreachableTaint, Verdict,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,11 +45,8 @@ fn set_ready(scenario: &Scenario, (status, reason): Ready, second: u64) {
 fn says(scenario: &Scenario, second: u64) -> (u16, bool) {
     let reply = scenario.ask("", second);
     let unconfirmed = String::from_utf8(reply.body.to_vec()).unwrap().contains("\"unconfirmed\":true");
-    assert_eq!(
-        unconfirmed,
-        scenario.board.report(CheckId::NodeReady, at(second)).unconfirmed,
-        "at {second} s"
-    );
+    let reported = scenario.board.report(CheckId::NodeReady, at(second)).unconfirmed;
+    assert_eq!(unconfirmed, reported, "at {second} s");
     (reply.status, unconfirmed)
 }
 
@@ -184,16 +180,11 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     let status = scenario.status(2002);
     assert_eq!((status.leaves_in_ms, status.verdict), (Some(298_000), Some(Verdict::Ready)));
     let caveat = sentence::caveat(&status).unwrap();
-    assert!(
-        caveat.contains("not hear the kubelet") && caveat.ends_with("leaves the pool in 4 min"),
-        "{caveat}"
-    );
+    let [kubelet, leaves] = ["not hear the kubelet", "leaves the pool in 4 min"];
+    assert!(caveat.contains(kubelet) && caveat.ends_with(leaves), "{caveat}");
     // The date counts as it was first seen, even if the wall clock changes later.
-    scenario.board.set_node(
-        Node::Present(NodeFacts { unschedulable: true, ..tainted(Some(2000)) }),
-        at(2003),
-        wall(9000),
-    );
+    let cordoned = Node::Present(NodeFacts { unschedulable: true, ..tainted(Some(2000)) });
+    scenario.board.set_node(cordoned, at(2003), wall(9000));
     assert_eq!(scenario.board.leaves_at(at(2003)), Some(at(2300)));
 }
 
@@ -226,23 +217,23 @@ fn a_stale_cache_is_stale_whatever_the_kubelet_says() {
 
 #[test]
 fn the_check_is_started_when_it_is_needed() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let asked = || ASKED.load(Ordering::Relaxed);
     let scenario = scenario(Policy::default());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
     let kubelet = scenario.board.catalog().find("kubelet").unwrap();
     let _ = scenario.board.on_need.set(Box::new(move |id| {
         assert_eq!(id, kubelet);
-        count.fetch_add(1, Ordering::Relaxed);
+        ASKED.fetch_add(1, Ordering::Relaxed);
     }));
     set_ready(&scenario, READY, 0);
-    assert_eq!((scenario.board.needed(), asked.load(Ordering::Relaxed)), (None, 0));
+    assert_eq!((scenario.board.needed(), asked()), (None, 0));
     set_ready(&scenario, SILENT, 1);
     set(&scenario, tainted(Some(2)), 2);
-    assert_eq!((scenario.board.needed(), asked.load(Ordering::Relaxed)), (Some(kubelet), 1));
+    assert_eq!((scenario.board.needed(), asked()), (Some(kubelet), 1));
     set_ready(&scenario, READY, 3);
     assert_eq!(scenario.board.needed(), None);
     set_ready(&scenario, SILENT, 4);
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(asked(), 2);
 }
 
 /// A request may neither start the check nor read its result; the verdict may.

@@ -197,12 +197,8 @@ fn a_guess_is_one_at_a_glance() {
 }
 
 #[test]
-fn it_reloads_itself() {
+fn it_reloads_itself_and_its_policy_names_the_style_sheet() {
     assert!(page(&status()).contains("http-equiv=\"refresh\" content=\"5\""));
-}
-
-#[test]
-fn the_policy_names_the_style_sheet() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page/page.css");
     let hash = format!("sha256sum {path} | cut -c1-64 | tr a-f A-F | basenc --base16 -d | base64");
     let output = Command::new("sh").args(["-c", &hash]).output().expect("coreutils");

@@ -30,8 +30,8 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-fn request(address: IpAddr, ms: u64) -> ProbeRequest {
-    ProbeRequest::new(Client { address, on_this_node: false }, &mut HeaderMap::new(), Route::Health, at(ms))
+fn request(address: IpAddr, mut headers: HeaderMap, ms: u64) -> ProbeRequest {
+    ProbeRequest::new(Client { address, on_this_node: false }, &mut headers, Route::Health, at(ms))
 }
 
 fn http<'a>(path: &'a str, query: &'a str) -> RequestTarget<'a> {
@@ -53,7 +53,7 @@ impl Desk {
     }
 
     fn note(&self, address: IpAddr, target: RequestTarget<'_>, given: GivenAnswer, ms: u64) {
-        self.probers.note(&request(address, ms), target, given);
+        self.probers.note(&request(address, HeaderMap::new(), ms), target, given);
     }
 
     fn asks(&self, number: u32, path: &str, query: &str, ms: u64) {
@@ -62,10 +62,8 @@ impl Desk {
 
     /// A HAProxy that sends this state asks for `/health`.
     fn asks_as(&self, number: u32, state: &str, ms: u64) {
-        let mut headers =
-            HeaderMap::from_iter([("x-haproxy-server-state".parse().unwrap(), state.parse().unwrap())]);
-        let client = Client { address: address(number), on_this_node: false };
-        let request = ProbeRequest::new(client, &mut headers, Route::Health, at(ms));
+        let header = ("x-haproxy-server-state".parse().unwrap(), state.parse().unwrap());
+        let request = request(address(number), HeaderMap::from_iter([header]), ms);
         self.probers.note(&request, http("/health", ""), OUT);
     }
 

@@ -16,10 +16,6 @@ fn one_line_names_both_states_each_time() {
     assert_eq!(line(), format!("down #{}\n", "é".repeat(100)));
     server.set_node(ready());
     assert_eq!(line(), "up ready\n");
-}
-
-#[test]
-fn a_misconfigured_agent_is_down() {
-    let server = Scenario { node_name: None, ..Scenario::default() }.serve_agent_check();
-    assert_eq!(server.connect().read_to_close(), "down #NODE_NAME is not set\n");
+    let nameless = Scenario { node_name: None, ..Scenario::default() }.serve_agent_check();
+    assert_eq!(nameless.connect().read_to_close(), "down #NODE_NAME is not set\n");
 }

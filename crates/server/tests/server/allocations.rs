@@ -32,25 +32,19 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
 
 #[test]
 fn a_known_query_is_answered_without_allocating() {
-    let world = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.build();
-    let app = Arc::new(world.app);
-    let now = app.now();
-    let raw = "check=node_ready&drain=404";
-    if let nodegate_readiness::Lookup::Miss(query) = world.board.lookup(raw, now) {
-        world.board.answer(raw, &query, now);
+    let (board, app) = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.build();
+    let (raw, now) = ("check=node_ready&drain=404", app.now());
+    if let nodegate_readiness::Lookup::Miss(query) = board.lookup(raw, now) {
+        board.answer(raw, &query, now);
     }
     let mut headers = HeaderMap::new();
-    for _ in 0..3 {
-        // The first load makes arc-swap set up its slots for this thread, and the prober and the counters are new.
-        answer(&app, "/health", &mut headers);
-        answer(&app, "/health?check=node_ready&drain=404", &mut headers);
-        answer(&app, "/nodecheck", &mut headers);
-        answer(&app, "/livez", &mut headers);
-    }
-    for _ in 0..100 {
-        assert_eq!(answer(&app, "/health", &mut headers), 503);
-        assert_eq!(answer(&app, "/health?check=node_ready&drain=404", &mut headers), 404);
-        assert_eq!(answer(&app, "/nodecheck", &mut headers), 503);
-        assert_eq!(answer(&app, "/livez", &mut headers), 200);
+    let known =
+        [("/health", 503), ("/health?check=node_ready&drain=404", 404), ("/nodecheck", 503), ("/livez", 200)];
+    // At first arc-swap sets up its slots for this thread, and the prober and the counters are new.
+    for round in 0..100 {
+        for (target, status) in known {
+            let answered = answer(&app, target, &mut headers);
+            assert!(answered == status || round < 3, "{target}: {answered}");
+        }
     }
 }

@@ -11,20 +11,16 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// Returns a client at its own address with no room for a whole answer.
-fn client(server: &Running, address: [u8; 4]) -> Client {
+/// Sends a request from this address, for a client with no room for a whole answer.
+fn ask(server: &Running, address: [u8; 4], path: &str, header: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::from(address), 0)).into()).unwrap();
     socket.connect(&server.address.into()).unwrap();
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    Client(stream)
-}
-
-fn ask(server: &Running, address: [u8; 4], path: &str) -> Client {
-    let mut client = client(server, address);
-    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    let mut client = Client(stream);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{header}Connection: close\r\n\r\n"));
     client
 }
 
@@ -32,12 +28,9 @@ fn ask(server: &Running, address: [u8; 4], path: &str) -> Client {
 fn make_big(server: &Running) {
     for address in 1..=2 {
         for number in 0..100 {
-            let mut client = client(server, [127, 8, 0, address]);
-            client.send(format!(
-                "GET /health HTTP/1.1\r\nConnection: close\r\nX-Haproxy-Server-State: UP; name={}/s{number}; node=lb\r\n\r\n",
-                "b".repeat(100)
-            ));
-            client.last_response();
+            let name = format!("{}/s{number}", "b".repeat(100));
+            let state = format!("X-Haproxy-Server-State: UP; name={name}; node=lb\r\n");
+            ask(server, [127, 8, 0, address], "/health", &state).last_response();
         }
     }
     let length = server.get("/status.json").body.len();
@@ -49,13 +42,14 @@ fn eight_are_sent_at_a_time_and_the_next_is_asked_to_come_again() {
     let server = Scenario::default().serve();
     make_big(&server);
     // For one loopback client the agent keeps an extra slot.
-    let mut unresponsive: Vec<_> = (1..10).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
+    let mut unresponsive: Vec<_> =
+        (1..10).map(|n| ask(&server, [127, 7, n, 1], "/status.json", "")).collect();
     for client in &unresponsive {
         let mut start = [0; 12];
         until("an answer to begin", || (client.0.peek(&mut start).unwrap() == start.len()).then_some(()));
         assert_eq!(start, *b"HTTP/1.1 200");
     }
-    let refused = ask(&server, [127, 7, 10, 1], "/status.json").last_response();
+    let refused = ask(&server, [127, 7, 10, 1], "/status.json", "").last_response();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert!(refused.body.contains("try again"), "{refused:?}");
     // Small answers are not limited.
@@ -97,9 +91,9 @@ fn drain_json_takes_no_thread_of_the_pool() {
         })
     });
     let server = Scenario { local: vec!["kubelet"], activate, ..Scenario::default() }.serve();
-    let mut check = ask(&server, [127, 7, 1, 1], "/health?check=kubelet");
+    let mut check = ask(&server, [127, 7, 1, 1], "/health?check=kubelet", "");
     step.wait();
-    let mut waits = ask(&server, [127, 7, 1, 2], "/status.json");
+    let mut waits = ask(&server, [127, 7, 1, 2], "/status.json", "");
     assert_eq!(server.get("/drain.json").status, 200);
     step.wait();
     assert_eq!([check.last_response().status, waits.last_response().status], [503, 200]);

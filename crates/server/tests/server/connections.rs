@@ -36,11 +36,7 @@ fn connections_are_kept_and_closed_as_asked() {
 #[test]
 fn a_request_without_a_version_gets_the_body_alone() {
     let server = Scenario::default().serve();
-    let ask = |request: &str| {
-        let mut client = server.connect();
-        client.send(request);
-        client.read_to_close()
-    };
+    let ask = |request: &str| server.send(request).read_to_close();
     for (facts, body) in [(ready(), "OK"), (cordoned(), "Down")] {
         server.set_node(facts);
         for request in ["GET /\r\n", "GET /nodecheck\n", "PROXY UNKNOWN\r\nGET /nodecheck\r\n\r\n"] {
@@ -59,8 +55,7 @@ fn a_body_is_not_read() {
     let head = |more| format!("POST /health HTTP/1.1\r\nHost: a\r\n{more}Content-Length: 1000000000\r\n\r\n");
     // The last client neither ends nor sends: without a bound the server would wait for it.
     for (more, sends) in [("", true), ("Expect: 100-continue\r\n", true), ("", false)] {
-        let mut client = server.connect();
-        client.send(head(more));
+        let mut client = server.send(head(more));
         if sends {
             client.send(vec![b'x'; 64 * 1024]);
         }
@@ -77,9 +72,7 @@ fn a_body_is_not_read() {
     let mut request = b"GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_vec();
     request.resize(10_000, b'x');
     for _ in 0..20 {
-        let mut client = server.connect();
-        client.send(&request);
-        assert!(client.read_to_close().ends_with("OK"));
+        assert!(server.send(&request).read_to_close().ends_with("OK"));
     }
 }
 
@@ -166,9 +159,7 @@ fn a_panic_costs_its_own_connection_and_no_other() {
     let mut kept = server.connect();
     assert_eq!(kept.ask("/nodecheck").body, "OK");
     for _ in 0..3 {
-        let mut new = server.connect();
-        new.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(new.is_closed());
+        assert!(server.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n").is_closed());
     }
     until_connections(&mut kept, 1);
     kept.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -182,8 +173,7 @@ fn a_held_request_ends_with_its_client() {
     let mut observer = server.connect();
     // Its end is not seen behind what the agent does not read.
     for more in [0, 100, 20_000] {
-        let mut hook = server.connect();
-        hook.send("GET /wait?timeout=600 HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut hook = server.send("GET /wait?timeout=600 HTTP/1.1\r\nHost: a\r\n\r\n");
         until_connections(&mut observer, 2);
         hook.0.set_nonblocking(true).unwrap();
         let _ = hook.0.write(&vec![b'x'; more]);
@@ -195,8 +185,7 @@ fn a_held_request_ends_with_its_client() {
 #[test]
 fn a_request_that_came_while_another_waited_is_answered_after_it() {
     let server = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.serve();
-    let mut client = server.connect();
-    client.send("GET /wait?timeout=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut client = server.send("GET /wait?timeout=1 HTTP/1.1\r\nHost: a\r\n\r\n");
     std::thread::sleep(Duration::from_millis(300));
     client.send("GET /nodecheck?");
     std::thread::sleep(Duration::from_millis(100));
@@ -219,8 +208,7 @@ fn a_quarter_of_the_connections_may_wait() {
     });
     let server = scenario.serve_within(Limits { connections: 16, ..Limits::default() });
     let ask = || {
-        let mut client = server.connect();
-        client.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
+        let client = server.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
         client.0.set_nonblocking(true).unwrap();
         client
     };
@@ -250,8 +238,7 @@ fn a_shutdown_lets_requests_finish_and_tells_kept_connections_to_close() {
     let mut server = scenario.serve_within(PATIENT);
     let mut kept = server.connect();
     assert_eq!(kept.ask("/readyz").status, 200);
-    let mut busy = server.connect();
-    busy.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut busy = server.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
     until_connections(&mut kept, 2);
     server.stop();
     until("new connections to be refused", || std::net::TcpStream::connect(server.address).err());
@@ -281,8 +268,7 @@ fn a_shutdown_is_bounded() {
     let (_gate, scenario) = gated();
     let mut server =
         scenario.serve_within(Limits { drain_timeout: Duration::from_millis(200), ..Limits::default() });
-    let mut hanging = server.connect();
-    hanging.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut hanging = server.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut idle = server.connect();
     assert_eq!(idle.ask("/nodecheck").body, "OK");
     server.stop();

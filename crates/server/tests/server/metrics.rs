@@ -91,9 +91,8 @@ fn the_format_is_the_one_that_the_scraper_reads() {
         ("application/openmetrics-textual", text),
         ("\"", text),
     ] {
-        let mut client = server.connect();
-        client.send(format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n"));
-        let response = client.response();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n");
+        let response = server.send(request).response();
         assert_eq!(response.header("content-type"), Some(expected), "{accept}");
         assert_eq!(response.body.ends_with("\n# EOF\n"), expected == open_metrics, "{accept}");
     }
@@ -110,9 +109,7 @@ fn hostile_requests_make_no_series() {
         server.get(&format!("/health?drain={}", 200 + n * 10));
         server.get(&format!("/services/ns{n}/name{n}"));
         server.get(&format!("/metrics?{n}"));
-        let mut client = server.connect();
-        client.send(format!("BOGUS{n} /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-        client.response();
+        server.request(&format!("BOGUS{n}"), "/health");
     }
     let after = series(&server.get("/metrics").body);
     let new: Vec<_> = after.difference(&before).collect();

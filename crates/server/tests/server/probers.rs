@@ -1,17 +1,10 @@
 //! Probers, as seen over sockets.
 
-use crate::scenario::{Running, Scenario};
+use crate::scenario::Scenario;
 use futures::FutureExt;
 use http::Request;
 use serde_json::Value;
-use std::sync::Arc;
 use std::time::Duration;
-
-fn asked(server: &Running, target: &str, header: &str) {
-    let mut client = server.connect();
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{header}Connection: close\r\n\r\n"));
-    client.last_response();
-}
 
 #[test]
 fn only_questions_for_the_verdict_count() {
@@ -64,8 +57,8 @@ fn a_balancer_that_asks_the_wrong_question_is_named_and_people_prometheus_and_th
         ["10.0.1.5", "GET", "/favicon.ico", "accept: text/html", ""],
         ["127.0.0.1", "GET", "/healthz", "", ""],
     ];
-    let world = Scenario::default().build();
-    let (now, app) = (world.app.now(), Arc::new(world.app));
+    let (_, app) = Scenario::default().build();
+    let now = app.now();
     let at = |n| now.plus(Duration::from_secs(5) * n);
     for n in 0..4 {
         for [peer, method, target, header, _] in &clients {
@@ -92,10 +85,7 @@ fn what_is_no_http_is_counted_by_kind() {
         "GET /health  HTTP/1.1\r\n\r\n",
         "PROXY x\r\n",
     ] {
-        let mut client = server.connect();
-        client.send(start);
-        client.finish_sending();
-        client.read_to_close();
+        server.exchange(start);
     }
     drop(server.connect());
     server.request("POST", "/health");
@@ -118,8 +108,9 @@ fn drain_json_is_short_for_any_probers() {
     let server = Scenario::default().serve();
     for client in 1..=8 {
         let (node, name) = ("n".repeat(64), format!("{}/{}", "s".repeat(64), "t".repeat(63)));
-        let state = format!("X-Haproxy-Server-State: UP 2/3; name={name}; node={node}{client}\r\n");
-        asked(&server, &format!("/health?check=node_ready,{}", "%1b%22".repeat(300)), &state);
+        let state = format!("X-Haproxy-Server-State: UP 2/3; name={name}; node={node}{client}");
+        let target = format!("/health?check=node_ready,{}", "%1b%22".repeat(300));
+        server.exchange(format!("GET {target} HTTP/1.0\r\n{state}\r\n\r\n"));
     }
     assert_eq!(server.probers().len(), 8);
     let answer = server.get("/drain.json");
@@ -144,8 +135,7 @@ fn agent_checks_are_probers_by_what_they_send() {
     let server = Scenario::default().serve_agent_check();
     // The string changes no answer, however long it is.
     for send in ["", "lb1\n", "lb2 <b>\n", &"lb3\n".repeat(1000)] {
-        let mut client = server.connect();
-        client.send(send);
+        let mut client = server.send(send);
         assert_eq!(client.read_to_close(), "up ready\n");
         // HAProxy ends its connections like this.
         socket2::SockRef::from(&client.0).set_linger(Some(Duration::ZERO)).unwrap();

@@ -10,10 +10,10 @@ use std::time::Duration;
 /// The states of a node with its answers.
 const ANSWERS: &str = include_str!("routes.txt");
 
-/// Starts a server for a node in this state, with two watched Services.
+/// Starts a server for a node in this state, with two watched Services, and a kube-proxy of unknown state.
 fn serve(state: &str) -> Running {
     let services = vec![("ingress/web", 2), ("ingress/empty", 0)];
-    let usual = Scenario { services, ..Scenario::default() };
+    let usual = Scenario { services, local: vec![KUBE_PROXY], ..Scenario::default() };
     let scenario = match state {
         "ready" => usual,
         "not ready" => {
@@ -88,15 +88,9 @@ fn methods() {
     }
 }
 
-/// Starts a server for a node with two watched Services, and a kube-proxy of unknown state.
-fn watched() -> Running {
-    let services = vec![("ingress/web", 2), ("ingress/empty", 0)];
-    Scenario { services, local: vec![KUBE_PROXY], ..Scenario::default() }.serve()
-}
-
 #[test]
 fn services_answer_as_kube_proxy_does() {
-    let server = watched();
+    let server = serve("ready");
     let web = server.get("/services/ingress/web");
     assert_eq!(web.status, 200);
     assert_eq!(web.header("x-load-balancing-endpoint-weight"), Some("2"));
@@ -110,6 +104,16 @@ fn services_answer_as_kube_proxy_does() {
     };
     let targets = ["empty", "web", "web?drain=404"].map(|name| weight(&format!("/services/ingress/{name}")));
     assert_eq!(targets.each_ref().map(Option::as_deref), [Some("0"), Some("2"), Some("0")]);
+    let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
+    let answer = |outcome| {
+        let result = local_result(outcome, server.now());
+        server.board.set_local(kube_proxy, Some(result), server.now(), nodegate_clock::wall());
+        let response = server.get("/services/ingress/web");
+        (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
+    };
+    assert_eq!(answer(Outcome::fail("refused")), (503, false));
+    assert_eq!(answer(Outcome::Draining(Reason::new("NodeNotEligible"))), (200, true));
+    assert_eq!(answer(Outcome::Pass), (200, true));
 }
 
 #[test]
@@ -128,21 +132,6 @@ fn an_answer_of_a_service_that_staleness_changed_counts_as_failed_open() {
     // Without `drain=` a cordon changes nothing.
     let counts = ["/services/ingress/web", "/services/ingress/web?drain=404", "/health"].map(counted);
     assert_eq!(counts, [Some(0), Some(1), Some(2)]);
-}
-
-#[test]
-fn a_service_says_whether_kube_proxy_works() {
-    let server = watched();
-    let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
-    let answer = |outcome| {
-        let result = local_result(outcome, server.now());
-        server.board.set_local(kube_proxy, Some(result), server.now(), nodegate_clock::wall());
-        let response = server.get("/services/ingress/web");
-        (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
-    };
-    assert_eq!(answer(Outcome::fail("refused")), (503, false));
-    assert_eq!(answer(Outcome::Draining(Reason::new("NodeNotEligible"))), (200, true));
-    assert_eq!(answer(Outcome::Pass), (200, true));
 }
 
 #[test]

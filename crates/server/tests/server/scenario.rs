@@ -65,13 +65,9 @@ impl Default for Scenario {
     }
 }
 
-pub(crate) struct World {
-    pub(crate) board: Arc<Board>,
-    pub(crate) app: App,
-}
-
 impl Scenario {
-    pub(crate) fn build(self) -> World {
+    /// Returns the board and the app of an agent without sockets.
+    pub(crate) fn build(self) -> (Arc<Board>, Arc<App>) {
         let timeline = Timeline::new(nodegate_clock::now().checked_sub(PAST).unwrap());
         let now = timeline.at(nodegate_clock::now());
         let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
@@ -112,7 +108,7 @@ impl Scenario {
             pods: PodSettings::default(),
         });
         app.render_every(self.render_every);
-        World { board, app }
+        (board, Arc::new(app))
     }
 
     pub(crate) fn serve(self) -> Running {
@@ -128,10 +124,9 @@ impl Scenario {
     }
 
     fn start(self, limits: Limits, of_agent_checks: bool) -> Running {
-        let World { board, app } = self.build();
+        let (board, app) = self.build();
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
-        let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
@@ -178,20 +173,25 @@ impl Running {
         Client(http::connect(self.address).unwrap())
     }
 
+    /// Sends these bytes on a new connection.
+    pub(crate) fn send(&self, bytes: impl AsRef<[u8]>) -> Client {
+        let mut client = self.connect();
+        client.send(bytes);
+        client
+    }
+
     pub(crate) fn get(&self, target: &str) -> ProbeReply {
         self.request("GET", target)
     }
 
     pub(crate) fn request(&self, method: &str, target: &str) -> ProbeReply {
-        let mut client = self.connect();
-        client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-        client.last_response()
+        self.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+            .last_response()
     }
 
     /// Sends these bytes and the end on a new connection, and returns all that the server sends.
     pub(crate) fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
-        let mut client = self.connect();
-        client.send(bytes);
+        let mut client = self.send(bytes);
         client.finish_sending();
         client.read_to_close()
     }

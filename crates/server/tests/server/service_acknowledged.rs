@@ -1,6 +1,6 @@
 //! The acknowledgement for one Service, by the answers that its probers got. Time is a number here.
 
-use crate::scenario::{Scenario, World, cordoned, ready};
+use crate::scenario::{Scenario, cordoned, ready};
 use futures::FutureExt;
 use http::Request;
 use nodegate_agent_api::{Standing, Status};
@@ -34,14 +34,14 @@ struct Rollout {
 impl Rollout {
     /// Starts an agent that knows one ready endpoint, and that these clients probe at such intervals.
     fn start(balancers: &[(u64, &'static str)]) -> Self {
-        let World { board, app } = Scenario { services: vec![(SERVICE, 1)], ..Scenario::default() }.build();
+        let (board, app) = Scenario { services: vec![(SERVICE, 1)], ..Scenario::default() }.build();
         let balancers = balancers.iter().map(|&(every_ms, target)| Balancer {
             every_ms,
             target,
             next_ms: every_ms / 3,
             heard: Vec::new(),
         });
-        Self { board, app: Arc::new(app), balancers: balancers.collect(), now_ms: 0, proof: true }
+        Self { board, app, balancers: balancers.collect(), now_ms: 0, proof: true }
     }
 
     fn now(&self) -> Moment {
@@ -188,11 +188,8 @@ fn a_service_is_acknowledged_whatever_the_node_s_verdict_is() {
     rollout.node(cordoned());
     rollout.pass(10_000);
     assert_eq!(rollout.acknowledged(), Some(false));
-    assert_eq!(
-        rollout.status().drain.acknowledged,
-        Some(true),
-        "only the one that sees drains is waited for"
-    );
+    let of_the_node = rollout.status().drain.acknowledged;
+    assert_eq!(of_the_node, Some(true), "only the one that sees drains is waited for");
     rollout.endpoints(0);
     assert!((6000..=8100).contains(&rollout.until_acknowledged()));
     assert_eq!(rollout.status().drain.acknowledged, Some(true), "a Service that goes does not undo that");
@@ -208,11 +205,8 @@ fn a_node_comes_back_without_the_probers_of_services_that_have_no_endpoint_here(
     assert_eq!(rollout.status().drain.acknowledged, Some(true));
     rollout.node(ready());
     rollout.pass(10_000);
-    let status = rollout.status();
-    assert_eq!(
-        (status.drain.acknowledged_probers, status.drain.probers, status.drain.acknowledged_ready),
-        (1, 1, Some(true))
-    );
+    let drain = rollout.status().drain;
+    assert_eq!((drain.acknowledged_probers, drain.probers, drain.acknowledged_ready), (1, 1, Some(true)));
 }
 
 #[test]
@@ -231,9 +225,8 @@ fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone
     let names: Vec<&'static str> =
         (0..16).map(|n| &*Box::leak(format!("shop/web{n}").into_boxed_str())).collect();
     let services = names.iter().map(|name| (*name, 1)).collect();
-    let world = Scenario { services, ..Scenario::default() }.build();
-    let (app, opened) = (Arc::new(world.app), world.board.opened().unwrap());
-    let at = |seconds| opened.plus(Duration::from_secs(seconds));
+    let (board, app) = Scenario { services, ..Scenario::default() }.build();
+    let at = |seconds| board.opened().unwrap().plus(Duration::from_secs(seconds));
     let ask = |peer: u32, target: &str, seconds: u64| {
         let request = Request::get(target).body(String::new()).unwrap();
         let peer = IpAddr::from(Ipv4Addr::from(0x0a00_0000 + peer));

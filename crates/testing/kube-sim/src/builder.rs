@@ -8,7 +8,6 @@ use crate::server::ApiServer;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
 use serde_json::Value;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -67,13 +66,13 @@ macro_rules! setters {
 setters! {
     /// Sets the address of the API. Port 0 takes a free port, which stays the same after kill and restart.
     listen(address: SocketAddr) => listen = address;
-    /// Sets the number of API servers on the same etcd (default 1). The other servers take free ports.
+    /// Sets the number of API servers on the same etcd (default 1) of a simulator without sockets.
     servers(count: usize) => servers = count;
     /// Serves HTTPS (HTTP/2 and HTTP/1.1) with its own CA rather than plain HTTP.
     tls(on: bool) => tls = on;
     /// Sets the approximate size of a node's JSON in bytes (default 4,000; with many images 20,000).
     node_bytes(bytes: usize) => node_bytes = bytes;
-    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats.
+    /// Gives every node a simulated kubelet, which renews the Lease.
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
     lease_interval(interval: Duration) => lease_interval = interval;
@@ -100,9 +99,7 @@ impl Builder {
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip().to_string())?)) } else { None };
         let api = self.api();
         let net = Net::start(api.clone(), tls, self.listen)?;
-        let first = ApiServer { api, net };
-        let others = (1..self.servers).map(|number| first.beside(number)).collect::<io::Result<Vec<_>>>()?;
-        Ok(self.assemble([vec![first], others].concat()))
+        Ok(self.assemble(vec![ApiServer { api, net }]))
     }
 
     /// Starts the simulator on the current tokio runtime without sockets; the runtime's time may be paused.
@@ -111,9 +108,8 @@ impl Builder {
         let api = self.api();
         let net = Net::without_sockets(api.clone(), self.listen);
         let first = ApiServer { api, net };
-        // Without sockets no port can be taken, so this cannot fail.
-        let others = (1..self.servers).filter_map(|number| first.beside(number).ok()).collect::<Vec<_>>();
-        self.assemble([vec![first], others].concat())
+        let servers = (0..self.servers).map(|number| first.beside(number)).collect();
+        self.assemble(servers)
     }
 
     fn api(&self) -> Arc<Api> {

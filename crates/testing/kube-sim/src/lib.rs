@@ -37,5 +37,6 @@ pub use observed::Observed;
 pub use server::ApiServer;
 pub use sim::Sim;
 pub use store::Backup;
+pub use store::object::now_micro;
 pub use store::status::ApiStatus;
 pub use wire::reply::{Body as ResponseBody, GoAway, StreamCut};

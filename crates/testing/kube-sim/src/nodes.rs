@@ -42,7 +42,7 @@ impl Sim {
 
     /// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
-        node::edit(self.store(), name, (manager, ""), edit)
+        node::edit(self.store(), name, manager, edit)
     }
 
     pub fn set_addresses(&self, name: &str, ips: &[impl ToString]) -> bool {

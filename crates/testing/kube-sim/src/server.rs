@@ -34,15 +34,12 @@ impl Deref for ApiServer {
 }
 
 impl ApiServer {
-    pub(crate) fn beside(&self, number: usize) -> io::Result<Self> {
-        let api = Arc::new(Api {
-            number,
-            etcd: Arc::default(),
-            health: Arc::default(),
-            ..self.api.as_ref().clone()
-        });
-        let net = self.net.beside(api.clone())?;
-        Ok(ApiServer { api, net })
+    /// Returns the server with this number on the same etcd, without sockets.
+    pub(crate) fn beside(&self, number: usize) -> Self {
+        let (etcd, health) = (Arc::default(), Arc::default());
+        let api = Arc::new(Api { number, etcd, health, ..self.api.as_ref().clone() });
+        let net = Net::without_sockets(api.clone(), self.net.address());
+        ApiServer { api, net }
     }
 
     /// Cuts the server off from etcd for these resources (none: for all): it answers from its caches.

@@ -134,11 +134,6 @@ impl SimulatedAgent {
         self.agent.watch_metrics.transitions.clone()
     }
 
-    /// Returns true if the last proof is not older than this instant.
-    pub(crate) fn has_proof_since(&self, instant: Instant) -> bool {
-        self.agent.board.last_proof().is_some_and(|proof| proof >= self.agent.timeline.at(instant))
-    }
-
     /// Returns the number of the Service's endpoints in a fresh answer, or `None` if the answer is stale.
     pub(crate) fn ask_for_service(&self) -> Option<u64> {
         let read = |path: &str| -> Value { serde_json::from_slice(&self.ask(path).body).expect("JSON") };

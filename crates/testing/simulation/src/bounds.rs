@@ -1,10 +1,13 @@
 //! The contract's bounds for each fault. `episode.rs` combines them.
 
 use crate::connection::StreamKind;
-use crate::fault::{ProofEffect, SimulatedFault};
+use crate::fault::ProofEffect;
+use crate::fault::SimulatedFault::{
+    CutOff, EtcdStreamLost, LateAnswers, LeaseMemberLost, LostEvents, MemberLost, Replay, Rewound, Slow,
+    StreamLost, UnresponsiveConnection, UnresponsiveStream,
+};
 use crate::network::Address;
-use crate::plan::Planned;
-use crate::plan::WorldSettings;
+use crate::plan::{Planned, WorldSettings};
 use std::time::{Duration, Instant};
 
 /// The bounds from the beginning of a fault until the agent has recovered from it.
@@ -75,8 +78,8 @@ pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 impl Planned {
     pub(crate) fn answers_late(&self) -> Duration {
         match self.fault {
-            SimulatedFault::Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
-            SimulatedFault::LateAnswers => LATE_ANSWER.mul_f64(0.05 + 0.95 * self.force),
+            Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
+            LateAnswers => LATE_ANSWER.mul_f64(0.05 + 0.95 * self.force),
             _ => Duration::ZERO,
         }
     }
@@ -88,22 +91,15 @@ impl Planned {
     /// Returns true if the server loses the stream of the Nodes, and goes on with the Leases'.
     pub(crate) fn loses_nodes(&self) -> bool {
         match self.fault {
-            SimulatedFault::UnresponsiveStream => true,
-            SimulatedFault::StreamLost => self.loses() == StreamKind::Nodes,
+            UnresponsiveStream => true,
+            StreamLost => self.loses() == StreamKind::Nodes,
             _ => false,
         }
     }
 
     /// Returns true if the fault cuts the API server's link to etcd: it reconnects at the end.
     pub(crate) fn cuts_off(&self) -> bool {
-        matches!(
-            self.fault,
-            SimulatedFault::CutOff
-                | SimulatedFault::MemberLost
-                | SimulatedFault::LeaseMemberLost
-                | SimulatedFault::EtcdStreamLost
-                | SimulatedFault::Replay
-        )
+        matches!(self.fault, CutOff | MemberLost | LeaseMemberLost | EtcdStreamLost | Replay)
     }
 
     /// Returns true if the Node's events may be missing while the Lease's arrive, or if history goes back.
@@ -111,11 +107,7 @@ impl Planned {
         self.loses_nodes()
             || matches!(
                 self.fault,
-                SimulatedFault::MemberLost
-                    | SimulatedFault::EtcdStreamLost
-                    | SimulatedFault::UnresponsiveConnection
-                    | SimulatedFault::LostEvents
-                    | SimulatedFault::Rewound
+                MemberLost | EtcdStreamLost | UnresponsiveConnection | LostEvents | Rewound
             )
     }
 
@@ -131,10 +123,7 @@ impl Planned {
     pub(crate) fn unseen(&self, stale_after: Duration, world: &WorldSettings) -> Duration {
         let longer = match self.fault {
             _ if self.loses_nodes() => STREAM_LOST,
-            SimulatedFault::MemberLost
-            | SimulatedFault::EtcdStreamLost
-            | SimulatedFault::LostEvents
-            | SimulatedFault::UnresponsiveConnection => NODES_LOST,
+            MemberLost | EtcdStreamLost | LostEvents | UnresponsiveConnection => NODES_LOST,
             _ => Duration::ZERO,
         };
         let plain = stale_after + GRACE;

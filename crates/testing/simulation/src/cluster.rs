@@ -1,15 +1,21 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
 use crate::bounds::{ANSWERED_WITHIN, LATE};
-use crate::fault::{SimulatedFault, StopsProof};
+use crate::fault::SimulatedFault::{
+    self, ClockStep, CutEvents, CutOff, EtcdStreamLost, Expired, Forbidden, Frozen, GoAway, HalfOpen,
+    Hanging, Killed, KubeletDead, LateAnswers, LateEvents, LeaseForbidden, LeaseMemberLost, LostEvents,
+    Malformed, MemberLost, NoBookmarks, Refusals, Replay, Reset, Rewound, Rotated, ServerErrors, Slow,
+    StreamLost, Throttled, Unauthorized, Unreachable, UnresponsiveConnection, UnresponsiveStream,
+    WatchesClosed,
+};
+use crate::fault::StopsProof;
 use crate::network::{Address, Network};
-use crate::plan::Planned;
-use crate::plan::WorldSettings;
+use crate::plan::{Planned, WorldSettings};
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
 use nodegate_kube_follow::node_facts;
-use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim};
+use nodegate_kube_sim::{ApiServer, Backup, Effect, Fault, FaultId, FaultScope, Rule, Sim, now_micro};
 use nodegate_readiness::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -100,7 +106,8 @@ impl SimulatedCluster {
 
     /// Returns true if the kubelet renews its Lease: it is alive, reaches the API servers, and has a Node.
     pub(crate) fn renews(&self) -> bool {
-        !self.has(SimulatedFault::KubeletDead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
+        let is_dead = |active: &Active| active.planned.fault == KubeletDead;
+        !self.active.iter().any(is_dead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
     }
 
     pub(crate) fn renew(&self) {
@@ -111,7 +118,7 @@ impl SimulatedCluster {
             // Writes of other clients, which the API allows.
             0 => Value::Null,
             1 => json!("2999-01-01T00:00:00.000000Z"),
-            _ => json!(wall_time()),
+            _ => json!(now_micro()),
         };
         note!(self.trace, "kubelet: Lease renewed, {time}");
         self.sim.renew_lease(NODE, time);
@@ -127,10 +134,6 @@ impl SimulatedCluster {
 
     fn write_a_lot(&self) {
         (0..WRITTEN_SINCE_COPY).for_each(|number| self.write_elsewhere(number));
-    }
-
-    fn has(&self, fault: SimulatedFault) -> bool {
-        self.active.iter().any(|active| active.planned.fault == fault)
     }
 
     /// Begins a fault. A momentary one is over when this returns.
@@ -170,9 +173,9 @@ impl SimulatedCluster {
                 StopsProof::Everything => return None,
             }
         }
-        let some = match self.network.address() {
+        let some = match self.network.address {
             Address::Direct => return (!hit.contains(&0)).then_some(1),
-            Address::RoundRobin => hit.len() < self.network.servers(),
+            Address::RoundRobin => hit.len() < self.servers.len(),
             // Random choices have no bound.
             Address::Random => hit.is_empty(),
         };
@@ -180,7 +183,7 @@ impl SimulatedCluster {
     }
 
     fn targets(&self, planned: &Planned, random: &mut Rng) -> Vec<usize> {
-        let count = self.network.servers();
+        let count = self.servers.len();
         let used = self.network.server_in_use();
         match (planned.all, planned.in_use) {
             (true, _) => (0..count).collect(),
@@ -196,42 +199,40 @@ impl SimulatedCluster {
             _ if active.planned.cuts_off() => {
                 self.lose_etcd(active);
                 // Events on their way are lost, and a server without newer ones sends them again.
-                if fault == SimulatedFault::Replay {
+                if fault == Replay {
                     self.network.reset();
                 }
             }
             _ if is_of_the_path(fault) => self.reach(active, true),
-            SimulatedFault::HalfOpen => self.network.half_open(),
-            SimulatedFault::Reset => self.network.reset(),
-            SimulatedFault::GoAway => {
+            HalfOpen => self.network.half_open(),
+            Reset => self.network.reset(),
+            GoAway => {
                 self.network.go_away();
                 // A server that is shut down may end its watches.
                 if force > 0.5 {
                     self.sim.close_watches(None);
                 }
             }
-            SimulatedFault::Unauthorized | SimulatedFault::Rotated => {
+            Unauthorized | Rotated => {
                 let new = format!("token-{:016x}", fastrand::u64(..));
                 self.sim.rotate_token(&self.token, &new);
                 self.token = new;
-                if fault == SimulatedFault::Rotated {
+                if fault == Rotated {
                     self.network.give_token(&self.token);
                 } else if force > 0.5 {
                     self.network.reset();
                 }
             }
-            SimulatedFault::Forbidden => self.sim.close_watches(Some("nodes")),
-            SimulatedFault::LeaseForbidden => self.sim.close_watches(Some("leases")),
-            SimulatedFault::Expired => self.sim.compact(),
-            SimulatedFault::Throttled | SimulatedFault::ServerErrors | SimulatedFault::Hanging
-                if force < 0.7 =>
-            {
+            Forbidden => self.sim.close_watches(Some("nodes")),
+            LeaseForbidden => self.sim.close_watches(Some("leases")),
+            Expired => self.sim.compact(),
+            Throttled | ServerErrors | Hanging if force < 0.7 => {
                 self.network.reset();
             }
-            SimulatedFault::WatchesClosed => self.sim.close_watches(None),
-            SimulatedFault::Rewound => self.restore(force),
-            SimulatedFault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
-            SimulatedFault::StreamLost => self.network.lose_streams(active.planned.loses()),
+            WatchesClosed => self.sim.close_watches(None),
+            Rewound => self.restore(force),
+            ClockStep => self.clock_was_set_back |= !step_the_clock(force),
+            StreamLost => self.network.lose_streams(active.planned.loses()),
             _ => {}
         }
     }
@@ -245,13 +246,13 @@ impl SimulatedCluster {
         active.switch.map(|switch| self.sim.faults().remove(switch));
         match planned.fault {
             fault if is_of_the_path(fault) => {
-                if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
+                if planned.fault == Killed && planned.force < 0.4 {
                     self.sim.compact();
                 }
                 self.reach(&active, false);
             }
-            SimulatedFault::Rewound => self.start_servers_again(),
-            SimulatedFault::Unauthorized => self.network.give_token(&self.token),
+            Rewound => self.start_servers_again(),
+            Unauthorized => self.network.give_token(&self.token),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Other active faults may cut the servers off as well.
@@ -271,10 +272,10 @@ impl SimulatedCluster {
     fn lose_etcd(&self, active: &Active) {
         for server in active.servers.iter().map(|server| &self.servers[*server]) {
             match active.planned.fault {
-                SimulatedFault::CutOff | SimulatedFault::Replay => server.cut_off_from_etcd(&[]),
-                SimulatedFault::MemberLost => server.cut_off_from_etcd(&["nodes"]),
-                SimulatedFault::LeaseMemberLost => server.cut_off_from_etcd(&["leases"]),
-                SimulatedFault::EtcdStreamLost => server.lose_streams_of_etcd(&["nodes"]),
+                CutOff | Replay => server.cut_off_from_etcd(&[]),
+                MemberLost => server.cut_off_from_etcd(&["nodes"]),
+                LeaseMemberLost => server.cut_off_from_etcd(&["leases"]),
+                EtcdStreamLost => server.lose_streams_of_etcd(&["nodes"]),
                 _ => {}
             }
         }
@@ -285,11 +286,11 @@ impl SimulatedCluster {
         let late = |delay: Duration| if on { delay } else { Duration::ZERO };
         for server in &active.servers {
             self.network.change(*server, |faults| match planned.fault {
-                SimulatedFault::Killed => faults.killed = on,
-                SimulatedFault::Frozen => faults.frozen = on,
-                SimulatedFault::Unreachable => faults.unreachable = on,
-                SimulatedFault::LateAnswers => faults.answers_late = late(planned.answers_late()),
-                SimulatedFault::NoBookmarks => faults.no_bookmarks = on,
+                Killed => faults.killed = on,
+                Frozen => faults.frozen = on,
+                Unreachable => faults.unreachable = on,
+                LateAnswers => faults.answers_late = late(planned.answers_late()),
+                NoBookmarks => faults.no_bookmarks = on,
                 _ => faults.late = late(LATE.mul_f64(0.1 + 0.9 * planned.force)),
             });
         }
@@ -298,48 +299,38 @@ impl SimulatedCluster {
 
 /// Returns true for a fault of a server's process or of the path to it.
 fn is_of_the_path(fault: SimulatedFault) -> bool {
-    matches!(
-        fault,
-        SimulatedFault::Killed
-            | SimulatedFault::Frozen
-            | SimulatedFault::Unreachable
-            | SimulatedFault::LateEvents
-            | SimulatedFault::LateAnswers
-            | SimulatedFault::NoBookmarks
-    )
+    matches!(fault, Killed | Frozen | Unreachable | LateEvents | LateAnswers | NoBookmarks)
 }
 
 /// Returns the fault of kube-sim for a fault, if it has one.
 fn switched(planned: &Planned, servers: &[usize]) -> Option<Fault> {
-    let all = || FaultScope::all().servers(servers);
+    let all = || FaultScope { servers: servers.to_vec(), ..FaultScope::all() };
     let nodes = || all().resources(&["nodes"]);
     let force = planned.force;
     let some = if force < 0.5 { 1.0 } else { 0.6 };
     let retry_after = if force < 0.3 { 0 } else { (force * 40.0) as u32 };
     let one = match planned.fault {
-        SimulatedFault::UnresponsiveStream if force > 0.85 => {
+        UnresponsiveStream if force > 0.85 => {
             Effect::LoseEvents { bookmarks: false }.on(all().resources(&["endpointslices"]))
         }
-        SimulatedFault::UnresponsiveStream => Effect::LoseEvents { bookmarks: false }.on(nodes()),
-        SimulatedFault::UnresponsiveConnection => Effect::LoseEvents { bookmarks: false }.on(all()),
-        SimulatedFault::LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
-        SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
-        SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
-        SimulatedFault::Throttled => {
-            Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) }
-        }
-        SimulatedFault::ServerErrors => {
+        UnresponsiveStream => Effect::LoseEvents { bookmarks: false }.on(nodes()),
+        UnresponsiveConnection => Effect::LoseEvents { bookmarks: false }.on(all()),
+        LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
+        Forbidden => Effect::Forbidden.on(nodes()),
+        LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
+        Throttled => Fault { probability: some, ..Effect::Status { code: 429, retry_after }.on(all()) },
+        ServerErrors => {
             let code = [500, 502, 503, 504][(force * 3.99) as usize];
             Fault { probability: some, ..Effect::Status { code, retry_after: 0 }.on(all()) }
         }
-        SimulatedFault::Malformed if force < 0.5 => Effect::Malformed.on(all()),
-        SimulatedFault::Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
-        SimulatedFault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
-        SimulatedFault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
-        SimulatedFault::Hanging => Fault { probability: some, ..Effect::Hang.on(all()) },
-        SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
-        SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
-        SimulatedFault::Refusals => refusals(force, nodes()),
+        Malformed if force < 0.5 => Effect::Malformed.on(all()),
+        Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
+        CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
+        CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
+        Hanging => Fault { probability: some, ..Effect::Hang.on(all()) },
+        Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
+        WatchesClosed => Effect::CloseWatch.on(all()),
+        Refusals => refusals(force, nodes()),
         _ => return None,
     };
     Some(one)
@@ -361,10 +352,4 @@ fn refusals(force: f64, scope: FaultScope) -> Fault {
     // An API server sends no 429 without `Retry-After`.
     let code = if step.is_multiple_of(2) && retry_after > 0 { 429 } else { 503 };
     Fault { times, ..Effect::Status { code, retry_after }.on(scope.verbs(&["get"])) }
-}
-
-/// Returns the wall clock's time as a kubelet writes it.
-fn wall_time() -> String {
-    let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
-    wall.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

@@ -156,14 +156,16 @@ pub(crate) fn response_body(
     let (sender, sent) = mpsc::unbounded_channel();
     let mut sends = JoinSet::new();
     sends.spawn_local(send(connection.clone(), watch, body, sender));
-    let coming = IncomingBody { connection, sent, _sends: sends };
-    let frames = stream::unfold(Some(coming), async |coming| {
-        let mut coming = coming?;
-        match coming.next().await {
-            Ok(Some(frame)) => Some((Ok(frame), Some(coming))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
+    // The server's side ends with the body.
+    let frames = stream::try_unfold((connection, sent, sends), async |(connection, mut sent, sends)| {
+        let arrives = async {
+            let (due, frame) = sent.recv().await?;
+            sleep_until(due.into()).await;
+            Some(frame)
+        };
+        // Data on its way is lost with the connection.
+        let frame = connection.while_it(|link| !link.is_silent(), arrives).await?.transpose()?;
+        Ok::<_, BoxError>(frame.map(|frame| (frame, (connection, sent, sends))))
     });
     StreamBody::new(frames).boxed_unsync()
 }
@@ -186,25 +188,5 @@ async fn send(
         if sent.send((due, frame.map_err(Into::into))).is_err() || cut {
             return;
         }
-    }
-}
-
-struct IncomingBody {
-    connection: Arc<SimulatedConnection>,
-    sent: mpsc::UnboundedReceiver<TimedFrame>,
-    /// The server's side, which ends with this.
-    _sends: JoinSet<()>,
-}
-
-impl IncomingBody {
-    async fn next(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
-        let connection = self.connection.clone();
-        let arrives = async {
-            let (due, frame) = self.sent.recv().await?;
-            sleep_until(due.into()).await;
-            Some(frame)
-        };
-        // Data on its way is lost with the connection.
-        connection.while_it(|link| !link.is_silent(), arrives).await?.transpose()
     }
 }

@@ -3,9 +3,12 @@
 use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, LATE, NODES_LOST};
 use crate::connection::ApiUsage;
 use crate::events::Event;
-use crate::fault::{ProofEffect, SimulatedFault};
-use crate::plan::Plan;
-use crate::plan::Planned;
+use crate::fault::ProofEffect;
+use crate::fault::SimulatedFault::{
+    AgentRestarted, CutEvents, Frozen, LateEvents, Malformed, NodeReplaced, Refusals, Rewound, Starved,
+    Throttled,
+};
+use crate::plan::{Plan, Planned};
 use crate::trace::note;
 use crate::world::RunningWorld;
 use std::time::{Duration, Instant};
@@ -29,7 +32,7 @@ fn recovery<'a>(mut faults: impl Iterator<Item = &'a Planned>) -> Duration {
 
 /// Returns true if the API server's answers during this fault may have a `Retry-After`.
 fn has_retry_after(planned: &Planned) -> bool {
-    matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals)
+    matches!(planned.fault, Throttled | Refusals)
 }
 
 /// The requests that an outage may begin with, and that each second of it may add: two or three watches retry every 5 s on
@@ -64,7 +67,7 @@ impl RunningWorld {
         self.event_every = plan.event_every;
         self.pass(plan.calm).await?;
         self.cluster.network.mark();
-        if plan.faults.iter().any(|planned| planned.fault == SimulatedFault::Rewound) {
+        if plan.faults.iter().any(|planned| planned.fault == Rewound) {
             self.cluster.back_up();
         }
         let ended = match self.inject_faults(&plan).await {
@@ -74,7 +77,7 @@ impl RunningWorld {
             }
             broken => broken,
         };
-        let faults: Vec<_> = plan.faults.iter().map(|planned| planned.fault.name()).collect();
+        let faults: Vec<_> = plan.faults.iter().map(|planned| planned.fault.to_string()).collect();
         ended.map_err(|what| format!("{what} ({})", faults.join(" + ")))
     }
 
@@ -95,7 +98,7 @@ impl RunningWorld {
                 self.strike(plan, planned);
             } else {
                 self.cluster.end(planned);
-                if planned.fault == SimulatedFault::Starved {
+                if planned.fault == Starved {
                     self.starve(false);
                 }
             }
@@ -110,15 +113,15 @@ impl RunningWorld {
         self.bounds = self.bounds(started);
         self.cluster.begin(planned, &mut self.random);
         match planned.fault {
-            SimulatedFault::NodeReplaced if self.cluster.node().exists() == Some(true) => {
+            NodeReplaced if self.cluster.node().exists() == Some(true) => {
                 self.perform(&Event::Delete);
                 if planned.force < 0.6 {
                     self.perform(&Event::Create);
                 }
             }
-            SimulatedFault::Rewound => drop(self.oracle.changed(&self.cluster.node())),
-            SimulatedFault::AgentRestarted => self.restart_agent(),
-            SimulatedFault::Starved => self.starve(true),
+            Rewound => drop(self.oracle.changed(&self.cluster.node())),
+            AgentRestarted => self.restart_agent(),
+            Starved => self.starve(true),
             _ => {}
         }
     }
@@ -129,13 +132,13 @@ impl RunningWorld {
         let mut unseen = Duration::ZERO;
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
-        if has(SimulatedFault::Rewound) {
+        if has(Rewound) {
             // A server that was cut off reconnects to the restored etcd: its Leases go on while the Node is of the old history.
             if self.settings.leases && faults.iter().any(|planned| planned.cuts_off()) {
                 unseen = NODES_LOST + GRACE;
             }
             // An event of the old history that is late may come after a check of the new one.
-            if has(SimulatedFault::LateEvents) {
+            if has(LateEvents) {
                 unseen = unseen.max(stale_after + LATE + GRACE);
             }
         }
@@ -143,9 +146,7 @@ impl RunningWorld {
             unseen = unseen.max(planned.unseen(stale_after, &self.settings));
         }
         let are = |effect| {
-            faults
-                .iter()
-                .filter(move |planned| planned.proof_effect(self.cluster.network.address()) == effect)
+            faults.iter().filter(move |planned| planned.proof_effect(self.cluster.network.address) == effect)
         };
         let blocks = are(ProofEffect::Blocks).next().is_some();
         let disturbances = are(ProofEffect::Disturbs).count();
@@ -156,9 +157,8 @@ impl RunningWorld {
         }
         // A server that was held up sends all at once, one stream after the other: a renewal may come before an event of the
         // Node that is cut or malformed.
-        let held_up = |planned: &&Planned| planned.fault == SimulatedFault::Frozen || planned.cuts_off();
-        let overtakes =
-            (has(SimulatedFault::CutEvents) || has(SimulatedFault::Malformed)) && faults.iter().any(held_up);
+        let held_up = |planned: &&Planned| planned.fault == Frozen || planned.cuts_off();
+        let overtakes = (has(CutEvents) || has(Malformed)) && faults.iter().any(held_up);
         FaultBounds {
             unseen,
             dates_are_exact: !overtakes && !faults.iter().any(|planned| planned.hides_events()),
@@ -177,7 +177,7 @@ impl RunningWorld {
         let mut within = within.max(self.bounds.unseen);
         let mut may_be_mistaken = plan.faults.iter().any(Planned::loses_nodes);
         let mut next_marker = healed + MARKER_EVERY;
-        while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
+        while !(self.oracle.has_shown(wanted) && self.agent.last_proof() >= Some(healed)) {
             self.pass(Duration::from_millis(50)).await?;
             self.probe()?;
             // A check in this moment finds the absence that the agent may know from earlier, and nothing wrong with the watch.

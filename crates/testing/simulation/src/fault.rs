@@ -104,10 +104,6 @@ faults! {
 }
 
 impl SimulatedFault {
-    pub(crate) fn name(self) -> &'static str {
-        self.row().0
-    }
-
     pub(crate) fn is_a_moment(self) -> bool {
         self.row().1 == Extent::Moment
     }
@@ -131,6 +127,6 @@ impl SimulatedFault {
 
 impl fmt::Display for SimulatedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.row().0)
     }
 }

@@ -13,6 +13,7 @@
     clippy::cast_sign_loss,
     reason = "a simulation may panic"
 )]
+#![allow(missing_docs, reason = "a program of tests: what a name says is not said twice")]
 
 mod agent;
 mod balancer;

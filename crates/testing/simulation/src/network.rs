@@ -39,7 +39,6 @@ pub(crate) enum Address {
 
 struct Inner {
     servers: Vec<(ApiServer, Observed<ServerFaults>)>,
-    address: Address,
     fixed_credentials: bool,
     /// The server of the last attempt, or of the last connection that has ended since.
     last: usize,
@@ -56,6 +55,7 @@ struct Inner {
 /// The network. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Network {
+    pub(crate) address: Address,
     inner: Arc<Mutex<Inner>>,
     trace: Trace,
 }
@@ -75,7 +75,6 @@ impl Network {
         let servers = servers.into_iter().map(|server| (server, Observed::default())).collect();
         let inner = Inner {
             servers,
-            address,
             fixed_credentials,
             last: 0,
             last_failed: None,
@@ -85,7 +84,7 @@ impl Network {
             usage: ApiUsage::default(),
             streams: Vec::new(),
         };
-        Self { inner: Arc::new(Mutex::new(inner)), trace }
+        Self { address, inner: Arc::new(Mutex::new(inner)), trace }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -176,14 +175,6 @@ impl Network {
         self.connections(None).last().map_or(0, |connection| connection.server)
     }
 
-    pub(crate) fn servers(&self) -> usize {
-        self.lock().servers.len()
-    }
-
-    pub(crate) fn address(&self) -> Address {
-        self.lock().address
-    }
-
     pub(crate) fn usage(&self) -> ApiUsage {
         self.lock().usage
     }
@@ -270,7 +261,7 @@ impl Network {
 
     async fn connect(&self) -> Result<Arc<SimulatedConnection>, BoxError> {
         let used = self.connections(None).last().map(|connection| connection.server);
-        let (server, faults) = self.lock().pick(used);
+        let (server, faults) = self.lock().pick(self.address, used);
         note!(self.trace, "connecting to server {server}");
         let now = faults.read(ServerFaults::clone);
         if now.killed {
@@ -312,11 +303,11 @@ impl Inner {
         lost
     }
 
-    fn pick(&mut self, used: Option<usize>) -> (usize, Observed<ServerFaults>) {
+    fn pick(&mut self, address: Address, used: Option<usize>) -> (usize, Observed<ServerFaults>) {
         let count = self.servers.len();
         let now = nodegate_clock::now();
         let last_failed = self.last_failed.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED);
-        let server = match self.address {
+        let server = match address {
             Address::Direct => 0,
             Address::RoundRobin => (used.filter(|_| !last_failed).unwrap_or(self.last) + 1) % count,
             Address::Random => fastrand::usize(..count),

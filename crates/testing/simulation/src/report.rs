@@ -11,13 +11,9 @@ use std::time::Duration;
 /// The sums of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct SimulationReport {
-    /// The number of complete episodes.
     pub episodes: u64,
-    /// The number of judged answers.
     pub answers: u64,
-    /// The number of stale answers among them.
     pub stale: u64,
-    /// The number of answers that reported acknowledged.
     pub acknowledged: u64,
     /// Those that were taken.
     transitions: BTreeSet<Transition>,
@@ -45,7 +41,6 @@ impl SimulationReport {
         self.slowest_recovery = self.slowest_recovery.max(took);
     }
 
-    /// Adds another report's sums.
     pub fn add(&mut self, other: &Self) {
         self.episodes += other.episodes;
         self.answers += other.answers;

@@ -6,8 +6,7 @@ use crate::bounds::{Aftermath, FaultBounds, GRACE};
 use crate::cluster::SimulatedCluster;
 use crate::connection::StreamKind;
 use crate::events::{Event, Events};
-use crate::oracle::KINDS;
-use crate::oracle::{AnswerBounds, Judged, Oracle};
+use crate::oracle::{AnswerBounds, Judged, KINDS, Oracle};
 use crate::plan::WorldSettings;
 use crate::report::SimulationReport;
 use crate::trace::{Trace, note};
@@ -31,13 +30,10 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// The outcome of one seed.
 #[derive(Debug)]
 pub struct EpisodeOutcome {
-    /// The seed of the world.
     pub seed: u64,
     /// The hash of the complete trace.
     pub hash: u64,
-    /// The first violation, if there is one.
     pub violation: Option<String>,
-    /// The sums of the world.
     pub report: SimulationReport,
 }
 

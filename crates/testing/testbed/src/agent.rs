@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -78,12 +78,12 @@ impl Agent {
             }
             let log = log.lock().unwrap();
             let line = log.iter().find(|line| line.contains("listening address="))?;
-            let bound: SocketAddr = line.split("address=").nth(1)?.split(' ').next()?.parse().ok()?;
-            Some(reachable(bound))
+            line.split("address=").nth(1)?.split(' ').next()?.parse().ok()
         });
         Self { child, address, log, seen: Mutex::default() }
     }
 
+    /// Returns the address at which the agent listens. If that is unspecified, Linux connects to loopback.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -246,16 +246,6 @@ pub fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new("/usr/bin/timeout");
     command.arg("60").arg(programs::agent()).args(args).env_clear().envs(env.iter().copied());
     command.stdin(Stdio::null()).output().unwrap()
-}
-
-/// Returns the loopback address if the agent listens on all addresses.
-fn reachable(bound: SocketAddr) -> SocketAddr {
-    let ip = match bound.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, bound.port())
 }
 
 impl Drop for Agent {

@@ -19,8 +19,6 @@ pub struct Haproxy {
     program: PathBuf,
     child: Child,
     configuration: PathBuf,
-    socket: PathBuf,
-    state_file: PathBuf,
 }
 
 /// One server in `show servers state` and `show stat`.
@@ -68,8 +66,6 @@ impl Haproxy {
             program: program.to_owned(),
             child: spawn(program, configuration, &[]),
             configuration: configuration.to_owned(),
-            socket: configuration.with_file_name("nodegate.sock"),
-            state_file: configuration.with_file_name("server-state"),
         };
         haproxy.wait();
         haproxy
@@ -81,7 +77,7 @@ impl Haproxy {
 
     /// Sends a command to the stats socket. Returns `None` without an answer.
     pub fn command(&self, command: &str) -> Option<String> {
-        ask(&self.socket, command, TIMEOUT)
+        ask(&self.configuration.with_file_name("nodegate.sock"), command, TIMEOUT)
     }
 
     pub fn up(&self, backend: &str) -> usize {
@@ -92,20 +88,21 @@ impl Haproxy {
 
     pub fn restart(&mut self) {
         self.stop();
-        let _ = fs::remove_file(&self.state_file);
+        let _ = fs::remove_file(self.configuration.with_file_name("server-state"));
         self.child = spawn(&self.program, &self.configuration, &[]);
         self.wait();
     }
 
     /// Reloads as `systemctl reload haproxy` does, with the documented state file. Returns what the script says.
     pub fn reload(&mut self) -> String {
-        let dump = self.state_file.with_extension("dump");
+        let [state_file, dump] =
+            ["server-state", "server-state.dump"].map(|name| self.configuration.with_file_name(name));
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
         let mut filter = Command::new("awk");
         filter.arg("-f").arg(STATES).arg(&self.configuration).arg(&dump);
         let output = filter.output().expect("awk runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::write(&self.state_file, output.stdout).unwrap();
+        fs::write(state_file, output.stdout).unwrap();
         let old = self.child.id().to_string();
         let successor = spawn(&self.program, &self.configuration, &["-sf", &old]);
         let mut old_child = std::mem::replace(&mut self.child, successor);
@@ -117,20 +114,17 @@ impl Haproxy {
     }
 
     pub fn server(&self, name: &str) -> Option<LiveServer> {
-        let states = self.command("show servers state nodes")?;
-        let fields: Vec<&str> = states
-            .lines()
-            .map(|line| line.split(' ').collect::<Vec<_>>())
-            .find(|fields| fields.get(3) == Some(&name))?;
-        let stat = self.command("show stat nodes -1 -1")?;
-        let row: Vec<&str> = stat
-            .lines()
-            .map(|line| line.split(',').collect::<Vec<_>>())
-            .find(|row| row.get(1) == Some(&name))?;
+        let row = |command: &str, separator: char, name_at: usize| {
+            let table = self.command(command)?;
+            let mut rows =
+                table.lines().map(|line| line.split(separator).map(str::to_owned).collect::<Vec<_>>());
+            rows.find(|row| row.get(name_at).is_some_and(|found| found == name))
+        };
+        let state = row("show servers state nodes", ' ', 3)?;
         Some(LiveServer {
-            operational: fields.get(5)?.parse().ok()?,
-            administrative: fields.get(6)?.parse().ok()?,
-            status: (*row.get(17)?).to_owned(),
+            operational: state.get(5)?.parse().ok()?,
+            administrative: state.get(6)?.parse().ok()?,
+            status: row("show stat nodes -1 -1", ',', 1)?.get(17)?.clone(),
         })
     }
 

@@ -112,15 +112,3 @@ pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     reply.body = String::from_utf8_lossy(&body).into_owned();
     Ok(Some(reply))
 }
-
-/// Returns true if the other side has closed or reset the connection. Discards received bytes.
-pub fn is_closed(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    loop {
-        match stream.read(&mut [0; 4096]) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return error.kind() != ErrorKind::WouldBlock,
-        }
-    }
-}

@@ -49,9 +49,6 @@ impl Probe {
     }
 }
 
-/// A function that sends one probe and keeps no state.
-pub type Ask = fn(SocketAddr) -> Saw;
-
 /// A running prober. Drop stops it.
 pub struct Prober {
     stop: Arc<AtomicBool>,
@@ -140,6 +137,11 @@ impl Drop for Prober {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Returns the largest delay of these probes by the machine.
+pub fn lag<'a>(probes: impl IntoIterator<Item = &'a Probe>) -> Duration {
+    probes.into_iter().map(|probe| probe.answered - probe.due).max().unwrap_or_default()
 }
 
 /// Returns the median and the longest of some times, as text for a table.

@@ -8,11 +8,9 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 /// A server that calls a function for each connection after the request, on its own threads.
 pub struct StubServer {
-    address: SocketAddr,
     listener: TcpListener,
     asked: Arc<AtomicUsize>,
     last_request: Arc<Mutex<String>>,
@@ -31,7 +29,6 @@ impl StubServer {
         // A process that another test is just starting holds inherited listeners until it runs its own program.
         let listener = until("the server's port", || TcpListener::bind(address).ok());
         let server = Self {
-            address: listener.local_addr().unwrap(),
             listener: listener.try_clone().unwrap(),
             asked: Arc::default(),
             last_request: Arc::default(),
@@ -68,11 +65,11 @@ impl StubServer {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.local_addr().unwrap()
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("http://{}{path}", self.address())
     }
 
     pub fn asked(&self) -> usize {
@@ -100,8 +97,6 @@ pub fn hang(stream: &mut TcpStream) {
 #[derive(Clone, Debug)]
 pub enum Act {
     Say(String),
-    /// Sends this after a delay and closes the connection.
-    SayLate(Duration, String),
     /// Accepts, and sends nothing for as long as the other side waits.
     Hang,
 }
@@ -131,10 +126,6 @@ impl Stub {
             // The agent may have given up.
             match act {
                 Act::Say(text) => drop(stream.write_all(text.as_bytes())),
-                Act::SayLate(after, text) => {
-                    thread::sleep(after);
-                    let _ = stream.write_all(text.as_bytes());
-                }
                 Act::Hang => hang(stream),
             }
         });

@@ -352,10 +352,8 @@ fn a_watch_without_bookmarks_is_replaced_alone() {
 fn a_resumed_watch_is_asked_about_in_time() {
     let mut scenario = Scenario::watching();
     scenario.seconds(12).step(Input::Closed(NODE));
-    assert_eq!(
-        scenario.machine.wake_at(),
-        Some(scenario.now.plus(Duration::from_secs(3) + Duration::from_nanos(1)))
-    );
+    let due = scenario.now.plus(Duration::from_secs(3) + Duration::from_nanos(1));
+    assert_eq!(scenario.machine.wake_at(), Some(due));
     scenario.passes(Duration::from_millis(1)).step(Input::Accepted(NODE, here()));
     let wakes = scenario.machine.wake_at().unwrap().since(scenario.now);
     assert!(wakes < Duration::from_secs(1), "{wakes:?}");

@@ -53,11 +53,7 @@ fn alone(every_ms: u64, spread: u64) -> World {
 fn is_true(world: &World) {
     if world.acknowledged() == Some(true) {
         let heard = world.probers[0].heard;
-        assert!(
-            heard >= FALL,
-            "acknowledged at {} ms, and the balancer has heard it {heard} times",
-            world.now_ms
-        );
+        assert!(heard >= FALL, "at {} ms, the balancer has heard it {heard} times", world.now_ms);
     }
 }
 
@@ -145,7 +141,7 @@ fn three_probes_at_once_make_no_prober_regular() {
     }
     assert_eq!(world.standing(1), Standing::Occasional);
     world.cordon(true);
-    let took = world.until_acknowledged(60_000).unwrap();
+    let took = world.until_acknowledged();
     assert!(took <= 8000, "{took}");
     world.pass(10_000);
     world.ask_as(1);

@@ -68,15 +68,15 @@ async fn review_by(
     let asked = ask(operation, webhook, &review, seconds);
     let answer = match tokio::time::timeout(Duration::from_secs(seconds), asked).await {
         Ok(answer) => answer,
-        Err(_) => Err("context deadline exceeded".to_owned()),
+        Err(_) => Err("context deadline exceeded".into()),
     };
     let answer = answer.and_then(|answer| match answer.get("response") {
         Some(response) if response.get("uid") == Some(&json!(uid)) => Ok(response.clone()),
-        _ => Err("expected response.uid of the request".to_owned()),
+        _ => Err("expected response.uid of the request".into()),
     });
     match answer {
         Err(why) => {
-            tracing::warn!(webhook = name, why, "failed calling webhook, failing open");
+            tracing::warn!(webhook = name, %why, "failed calling webhook, failing open");
             Ok(Vec::new())
         }
         Ok(response) if response.get("allowed") == Some(&json!(true)) => {
@@ -106,18 +106,8 @@ fn review_json(operation: &Operation<'_>, mut eviction: Value, dry_run: bool, ui
     }})
 }
 
-/// Where a webhook is: address, the name in its certificate, and its path.
-struct WebhookUrl {
-    address: String,
-    server_name: String,
-    path: String,
-}
-
-/// Returns the URL of a webhook: one of the endpoints of its Service, whichever kube-proxy would take.
-fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, String> {
-    let of =
-        |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (of("namespace"), of("name"));
+/// Returns the address of one of the endpoints of a Service, whichever kube-proxy would take.
+fn endpoint(operation: &Operation<'_>, namespace: &str, name: &str) -> Result<String, String> {
     let within = Selector::default().with("metadata.namespace", namespace);
     let slices = operation.api.store.list(by_plural("endpointslices"), &within).1;
     let label = "/metadata/labels/kubernetes.io~1service-name";
@@ -132,9 +122,7 @@ fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, 
     if addresses.is_empty() {
         return Err(format!("no endpoints available for service \"{name}\""));
     }
-    let address = addresses.swap_remove(fastrand::usize(..addresses.len()));
-    let path = if of("path").is_empty() { "/" } else { of("path") };
-    Ok(WebhookUrl { address, server_name: format!("{name}.{namespace}.svc"), path: path.to_owned() })
+    Ok(addresses.swap_remove(fastrand::usize(..addresses.len())))
 }
 
 async fn ask(
@@ -142,26 +130,22 @@ async fn ask(
     webhook: &Value,
     review: &Value,
     seconds: u64,
-) -> Result<Value, String> {
-    let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
-    let url = webhook_url(operation, config)?;
-    let bundle = config.get("caBundle").and_then(Value::as_str).unwrap_or_default();
-    let answer = post(&url, bundle, review, seconds).await;
-    answer.map_err(|error| format!("Post \"https://{}{}\": {error}", url.server_name, url.path))
-}
-
-async fn post(url: &WebhookUrl, bundle: &str, review: &Value, seconds: u64) -> Result<Value, BoxError> {
-    let WebhookUrl { address, server_name, path } = url;
-    let name = ServerName::try_from(server_name.clone())?;
-    let stream = TcpStream::connect(address).await?;
+) -> Result<Value, BoxError> {
+    let of = |key: &str| {
+        webhook.pointer(&format!("/clientConfig/{key}")).and_then(Value::as_str).unwrap_or_default()
+    };
+    let (namespace, name) = (of("service/namespace"), of("service/name"));
+    let server_name = format!("{name}.{namespace}.svc");
+    let stream = TcpStream::connect(endpoint(operation, namespace, name)?).await?;
     // As Go does with every connection.
     stream.set_nodelay(true)?;
-    let stream = TlsConnector::from(trusting(bundle)?).connect(name, stream).await?;
+    let tls = TlsConnector::from(trusting(of("caBundle"))?);
+    let stream = tls.connect(ServerName::try_from(server_name.clone())?, stream).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with this function.
     let mut driver = JoinSet::new();
     driver.spawn(connection);
-    let request = Request::post(format!("{path}?timeout={seconds}s"))
+    let request = Request::post(format!("{}?timeout={seconds}s", of("service/path")))
         .header(HOST, server_name)
         .header(USER_AGENT, "kube-apiserver-admission")
         .header(ACCEPT, "application/json, */*")

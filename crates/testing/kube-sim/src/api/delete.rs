@@ -15,7 +15,7 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
     // A body is optional.
     let options = serde_json::from_slice(body).unwrap_or_default();
     let (object, gone) = remove(operation, &options)?;
-    if !gone || operation.resource.returns_deleted {
+    if !gone {
         return Ok(read::one(&object.value, operation.format, StatusCode::OK));
     }
     let uid = object.meta("uid").unwrap_or_default();

@@ -5,21 +5,16 @@ use crate::api_parts::Api;
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
+use http::StatusCode;
 use http::header::ACCEPT;
-use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 const VERSION: &str = include_str!("version.json");
 
-pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiReply {
-    if asked.head.method != Method::GET {
-        return reply::status(&ApiStatus::method_not_allowed());
-    }
+pub(super) fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiReply {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        [name @ ("livez" | "readyz" | "healthz")] => {
-            api.health.reply(name, &asked.query, api.etcd.answers()).await
-        }
+        [name @ ("livez" | "readyz" | "healthz")] => api.health.reply(name, &asked.query),
         ["version"] => reply::json(StatusCode::OK, VERSION),
         [root @ ("api" | "apis")] => discovery(*root == "api", asked.header(&ACCEPT)),
         ["api", "v1"] => reply::json(StatusCode::OK, evictions()),

@@ -1,7 +1,7 @@
 //! A pod's proxy. The API server forwards a GET to a port of the pod and passes the answer on as it arrives.
 
 use super::operation::Operation;
-use crate::store::object::{Key, Obj};
+use crate::store::object::Key;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{ApiReply, StreamCut};
 use bytes::Bytes;
@@ -21,7 +21,8 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     let key = Key::new(&*operation.target.namespace, name);
     let pod = operation.api.store.get(operation.resource, &key);
     let pod = pod.ok_or_else(|| ApiStatus::not_found(operation.resource.subject(name)))?;
-    let ip = text(&pod, "/status/podIP").ok_or_else(|| ApiStatus::bad_request("address not allowed"))?;
+    let ip = pod.value.pointer("/status/podIP").and_then(Value::as_str);
+    let ip = ip.ok_or_else(|| ApiStatus::bad_request("address not allowed"))?;
     let ip = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
     let address = format!("{ip}:{port}");
     forwarded(operation, &address).await.map_err(|error| {
@@ -30,16 +31,11 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     })
 }
 
-/// Parses `name:port` or `http:name:port`. TLS towards pods is not simulated.
+/// Parses `name:port`. TLS towards pods is not simulated.
 fn name_and_port(id: &str) -> Result<(&str, u16), ApiStatus> {
     let invalid = || ApiStatus::bad_request(format!("invalid pod request {id:?}"));
-    let plain = id.strip_prefix("http:").unwrap_or(id);
-    let (name, port) = plain.split_once(':').ok_or_else(invalid)?;
+    let (name, port) = id.split_once(':').ok_or_else(invalid)?;
     port.parse().map(|port| (name, port)).map_err(|_| invalid())
-}
-
-fn text<'a>(pod: &'a Obj, pointer: &str) -> Option<&'a str> {
-    pod.value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
 async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, BoxError> {

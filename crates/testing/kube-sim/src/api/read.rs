@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
     let source = ReadSource::of(query)?;
-    let cache = match api.etcd.read(resource, query, &source).await {
+    let cache = match api.etcd.read(resource, &source).await {
         // Unlike a list, a consistent read that etcd does not answer ends without an answer.
         Err(_) if matches!(source, ReadSource::Etcd) => return Ok(reply::abandoned()),
         cache => cache?,
@@ -54,7 +54,7 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatu
     options::check_list(query)?;
     let selector = operation.selector()?;
     let source = ReadSource::of(query)?;
-    let cache = api.etcd.read(resource, query, &source).await?;
+    let cache = api.etcd.read(resource, &source).await?;
     let (at, mut objects) = if let Some(cache) = cache {
         (cache.version, cache.list(&selector))
     } else {

@@ -77,7 +77,7 @@ impl Api {
             Route::Path(path) if refused || !user.may_path(path) => {
                 Err(ApiStatus::forbidden_path(&user.name, &asked.kind.verb, path))
             }
-            Route::Path(path) => Ok(paths::reply(self, asked, path).await),
+            Route::Path(path) => Ok(paths::reply(self, asked, path)),
             Route::Resource(target) => {
                 let ask = AccessRequest::of(target, &asked.kind.verb, &asked.query);
                 if refused || !user.may(&ask) {
@@ -139,7 +139,6 @@ impl Api {
             _ => {}
         }
         let body = decoded(asked, body)?;
-        self.etcd.write(resource, &asked.query).await?;
         match asked.kind.verb.as_str() {
             "create" if evicts => {
                 let warnings = admission::review(&operation, &body).await?;

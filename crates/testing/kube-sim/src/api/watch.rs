@@ -13,7 +13,6 @@ use crate::store::{Change, Feed};
 use crate::wire::format::ObjectFormat;
 use crate::wire::options;
 use crate::wire::reply::{self, ApiReply, StreamCut};
-use crate::wire::request::QueryString;
 use bytes::Bytes;
 use futures::stream;
 use http_body::Frame;
@@ -25,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
+/// `--min-request-timeout` in seconds, which a watch without a timeout lasts.
 const DEFAULT_TIMEOUT: u64 = 1_800;
 
 pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
@@ -63,13 +62,6 @@ pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     Ok(reply::json_body(StreamBody::new(events).boxed_unsync()))
 }
 
-fn timeout(query: &QueryString) -> Duration {
-    match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
-    }
-}
-
 struct Watch {
     api: Arc<Api>,
     resource: &'static Resource,
@@ -99,7 +91,9 @@ impl Watch {
     fn new(operation: &Operation<'_>, selector: Selector, from: u64) -> Self {
         let (api, query) = (operation.api, operation.query());
         let now = Instant::now();
-        let deadline = now + timeout(query);
+        let timeout =
+            query.number("timeoutSeconds").filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_TIMEOUT);
+        let deadline = now + Duration::from_secs(timeout);
         Watch {
             api: api.clone(),
             resource: operation.resource,

@@ -1,6 +1,5 @@
-//! Simulated kubelets, which renew Leases and post heartbeats.
+//! Simulated kubelets, which renew Leases.
 
-use crate::cluster::node;
 use crate::store::object::{Key, Obj, now, now_micro, uuid};
 use crate::store::resource::{by_plural, nodes};
 use crate::store::{Edit, Store};
@@ -8,18 +7,12 @@ use crate::writes::record_manager;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
-/// The interval of status posts without changes (`nodeStatusReportFrequency`).
-const HEARTBEAT: Duration = Duration::from_mins(5);
 /// The jitter of a renewal, as in client-go's `JitterUntil(0.04)`.
 const JITTER: f64 = 0.04;
 
 /// Runs a node's kubelet until the node is deleted. It reaches the API server while `is_up`.
 pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: impl Fn() -> bool) {
-    // The heartbeats are spread out, since the kubelets of a cluster do not start in the same instant.
-    let mut beat_at = Instant::now() + HEARTBEAT.mul_f64(fastrand::f64());
-    let jittered = |interval: Duration| interval.mul_f64(1.0 + JITTER * fastrand::f64());
     loop {
         if !is_up() {
             tokio::time::sleep(lease / 20).await;
@@ -31,11 +24,7 @@ pub(crate) async fn run(store: Arc<Store>, node: Obj, lease: Duration, is_up: im
             return;
         }
         renew(&store, &node, json!(now_micro()));
-        if Instant::now() >= beat_at {
-            beat(&store, &node.key.name);
-            beat_at = Instant::now() + jittered(HEARTBEAT);
-        }
-        tokio::time::sleep(jittered(lease)).await;
+        tokio::time::sleep(lease.mul_f64(1.0 + JITTER * fastrand::f64())).await;
     }
 }
 
@@ -58,14 +47,5 @@ pub(crate) fn renew(store: &Store, node: &Obj, time: Value) {
         lease["spec"]["renewTime"] = time;
         record_manager(old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
-    });
-}
-
-fn beat(store: &Store, name: &str) {
-    let now = now();
-    node::edit(store, name, ("kubelet", "status"), |node| {
-        for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
-            condition["lastHeartbeatTime"] = json!(now);
-        }
     });
 }

@@ -34,12 +34,7 @@ pub fn make(name: &str, index: usize, bytes: usize) -> Value {
 }
 
 /// Changes a node as `manager`, if it differs. Returns false if the node does not exist.
-pub(crate) fn edit(
-    store: &Store,
-    name: &str,
-    (manager, subresource): (&str, &'static str),
-    change: impl FnOnce(&mut Value),
-) -> bool {
+pub(crate) fn edit(store: &Store, name: &str, manager: &str, change: impl FnOnce(&mut Value)) -> bool {
     let written = store.write(nodes(), &Key::new("", name), |old| {
         let old = &old.ok_or_else(|| ApiStatus::not_found(nodes().subject(name)))?.value;
         let mut new = old.clone();
@@ -47,7 +42,7 @@ pub(crate) fn edit(
         if *old == new {
             return Ok(Edit::Keep);
         }
-        record_manager(Some(old), &mut new, manager, subresource);
+        record_manager(Some(old), &mut new, manager, "");
         Ok(Edit::Put(new))
     });
     written.is_ok()

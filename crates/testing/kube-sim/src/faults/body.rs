@@ -1,7 +1,7 @@
 //! Faults of an answer's body: broken JSON and cut streams.
 
 use crate::faults::requests::Effect;
-use crate::wire::reply::{ApiReply, Body, StreamCut};
+use crate::wire::reply::{ApiReply, StreamCut};
 use futures::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -16,15 +16,11 @@ pub(crate) fn reply(reply: ApiReply, effects: &[Effect]) -> ApiReply {
     };
     let (mut parts, body) = reply.into_parts();
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    ApiReply::from_parts(parts, shortened(body, cut))
-}
-
-/// Returns half of the body, followed by its end or by the end of the connection.
-fn shortened(body: Body, cut: Option<StreamCut>) -> Body {
+    // Half of the body, followed by its end or by the end of the connection.
     let half = async move {
         let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        bytes.slice(..bytes.len() / 2)
+        Ok(Frame::data(bytes.slice(..bytes.len() / 2)))
     };
-    let first = stream::once(async move { Ok(Frame::data(half.await)) });
-    StreamBody::new(futures::StreamExt::chain(first, stream::iter(cut.map(Err)))).boxed_unsync()
+    let frames = futures::StreamExt::chain(stream::once(half), stream::iter(cut.map(Err)));
+    ApiReply::from_parts(parts, StreamBody::new(frames).boxed_unsync())
 }

@@ -12,13 +12,12 @@ use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::wire::options::{ReadSource, VERSION_WAIT};
-use crate::wire::request::QueryString;
 use http::StatusCode;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The API server gives up a request after this time (`--request-timeout`), or the client's own.
+/// The API server gives up a request after this time (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 type Caches = HashMap<&'static str, Arc<Cache>>;
 
@@ -95,45 +94,22 @@ impl Etcd {
     pub(crate) async fn read(
         &self,
         resource: &Resource,
-        query: &QueryString,
         source: &ReadSource,
     ) -> Result<Option<Arc<Cache>>, ApiStatus> {
         let Some(cache) = self.cache(resource) else { return Ok(None) };
         match source {
             ReadSource::Cache(asked) => cache.reach(*asked).await?,
-            _ if cache.asks_etcd() => return Ok(None),
-            _ => return Err(time_out(query).await),
+            _ if cache.lost != Lost::Everything => return Ok(None),
+            _ => {
+                tokio::time::sleep(REQUEST_TIMEOUT).await;
+                return Err(ApiStatus::with_code(StatusCode::GATEWAY_TIMEOUT, 0));
+            }
         }
         Ok(Some(cache))
     }
-
-    /// Lets a write wait without an answer if the link is cut.
-    pub(crate) async fn write(&self, resource: &Resource, query: &QueryString) -> Result<(), ApiStatus> {
-        match self.cache(resource) {
-            Some(cache) if !cache.asks_etcd() => Err(time_out(query).await),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns true if the link works for any resource.
-    pub(crate) fn answers(&self) -> bool {
-        self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count()) < RESOURCES.len()
-    }
-}
-
-/// Waits for etcd for as long as the API server does.
-async fn time_out(query: &QueryString) -> ApiStatus {
-    let wanted = query.text("timeout").strip_suffix('s').and_then(|seconds| seconds.parse().ok());
-    let wanted = wanted.map(Duration::from_secs).filter(|timeout| !timeout.is_zero());
-    tokio::time::sleep(wanted.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)).await;
-    ApiStatus::with_code(StatusCode::GATEWAY_TIMEOUT, 0)
 }
 
 impl Cache {
-    pub(crate) fn asks_etcd(&self) -> bool {
-        self.lost != Lost::Everything
-    }
-
     pub(crate) fn get(&self, key: &Key) -> Option<Obj> {
         self.objects.iter().find(|object| object.key == *key).cloned()
     }

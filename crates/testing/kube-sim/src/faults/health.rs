@@ -5,15 +5,12 @@ use crate::wire::request::QueryString;
 use http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// The parts that every API server has, in the order of a real one.
 const PARTS: [&str; 6] = ["ping", "log", ETCD[0], ETCD[1], "informer-sync", "shutdown"];
 /// `/livez` and `/healthz` have the first three.
 const ALIVE: usize = 3;
 const ETCD: [&str; 2] = ["etcd", "etcd-readiness"];
-/// The time for which each of them waits for etcd's answer.
-const ETCD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The failing parts of one API server.
 #[derive(Debug, Default)]
@@ -31,7 +28,7 @@ impl Health {
     }
 
     /// Returns the answer of `livez`, `healthz` or `readyz` (`name`) to this query, which may exclude parts.
-    pub(crate) async fn reply(&self, name: &str, query: &QueryString, etcd_answers: bool) -> ApiReply {
+    pub(crate) fn reply(&self, name: &str, query: &QueryString) -> ApiReply {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_readyz = name == "readyz";
         let own = PARTS.iter().copied().take(if is_readyz { PARTS.len() } else { ALIVE });
@@ -46,11 +43,7 @@ impl Health {
                 lines.push(format!("[+]{part} excluded: ok"));
                 continue;
             }
-            let unanswered = !etcd_answers && ETCD.contains(&part);
-            if unanswered {
-                tokio::time::sleep(ETCD_TIMEOUT).await;
-            }
-            if unanswered || failing.iter().any(|failing| failing == part) {
+            if failing.iter().any(|failing| failing == part) {
                 failed = true;
                 lines.push(format!("[-]{part} failed: reason withheld"));
             } else {

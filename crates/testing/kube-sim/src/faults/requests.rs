@@ -15,7 +15,7 @@ pub struct Fault {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The API server answers with this code (401, 403, 410, 429, 500, 503, 504, …) and its usual words.
+    /// The API server answers with this code (401, 403, 429, 500, 503, 504, …) and its usual words.
     Status {
         code: u16,
         /// The seconds in `Retry-After`; 0 for none.
@@ -46,11 +46,12 @@ pub enum Effect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultScope {
     /// The plural resources. Other paths (discovery, health) have none.
-    resources: Vec<&'static str>,
+    pub resources: Vec<&'static str>,
     /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
-    verbs: Vec<&'static str>,
-    users: Vec<&'static str>,
-    servers: Vec<usize>,
+    pub verbs: Vec<&'static str>,
+    pub users: Vec<&'static str>,
+    /// The API servers; 0 is the first.
+    pub servers: Vec<usize>,
 }
 
 impl FaultScope {
@@ -66,17 +67,6 @@ impl FaultScope {
     #[must_use]
     pub fn verbs(self, verbs: &[&'static str]) -> Self {
         FaultScope { verbs: verbs.to_vec(), ..self }
-    }
-
-    #[must_use]
-    pub fn users(self, users: &[&'static str]) -> Self {
-        FaultScope { users: users.to_vec(), ..self }
-    }
-
-    /// Limits the scope to these API servers; 0 is the first.
-    #[must_use]
-    pub fn servers(self, servers: &[usize]) -> Self {
-        FaultScope { servers: servers.to_vec(), ..self }
     }
 
     fn covers(&self, request: &RequestKind) -> bool {

@@ -110,13 +110,6 @@ impl Net {
         }
     }
 
-    pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
-        if !self.has_sockets {
-            return Ok(Self::without_sockets(api, self.address));
-        }
-        Self::start(api, self.tls.clone(), SocketAddr::new(self.address.ip(), 0))
-    }
-
     fn serve(self: &Arc<Self>, listener: TcpListener) {
         let listener = Arc::new(listener);
         let task = tokio::spawn(self.clone().accept(listener.clone()));
@@ -158,15 +151,13 @@ impl Net {
         }
         self.frozen.store(false, Ordering::SeqCst);
         self.ignoring.modify(|ignoring| *ignoring = false);
-        let mut tries = 0;
+        let mut tries = 0..REBIND_TRIES;
         let listener = loop {
             match listen(self.address) {
-                Ok(listener) => break listener,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < REBIND_TRIES => {
-                    tries += 1;
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries.next().is_some() => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                Err(error) => return Err(error),
+                bound => break bound?,
             }
         };
         self.serve(listener);

@@ -59,11 +59,7 @@ pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    match value {
-        Value::Object(map) => map,
-        // The value was just replaced by an object.
-        _ => unreachable!(),
-    }
+    value.as_object_mut().unwrap_or_else(|| unreachable!("it was just replaced by an object"))
 }
 
 /// Returns a random version 4 UUID, for UIDs and audit ids.
@@ -80,7 +76,7 @@ pub(crate) fn now() -> String {
 }
 
 /// Returns the current time as a `metav1.MicroTime`: `2026-11-21T07:30:36.042824Z`.
-pub(crate) fn now_micro() -> String {
+pub fn now_micro() -> String {
     instant().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 

@@ -11,8 +11,6 @@ pub(crate) struct Resource {
     pub sub: &'static [&'static str],
     /// The field selectors besides `metadata.name` and `metadata.namespace`.
     pub fields: &'static [&'static str],
-    /// True if a deletion answers with the deleted object rather than a Status.
-    pub returns_deleted: bool,
 }
 
 impl Resource {
@@ -27,16 +25,8 @@ impl Resource {
     }
 }
 
-const BASE: Resource = Resource {
-    group: "",
-    plural: "",
-    kind: "",
-    namespaced: true,
-    short: &[],
-    sub: &[],
-    fields: &[],
-    returns_deleted: false,
-};
+const BASE: Resource =
+    Resource { group: "", plural: "", kind: "", namespaced: true, short: &[], sub: &[], fields: &[] };
 
 /// All served resources, in discovery's order.
 #[rustfmt::skip]
@@ -49,16 +39,16 @@ pub(crate) static RESOURCES: &[Resource] = &[
         fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type"],
         ..BASE
     },
-    Resource { plural: "namespaces", kind: "Namespace", namespaced: false, short: &["ns"], sub: &["status"], fields: &["status.phase"], returns_deleted: true, ..BASE },
+    Resource { plural: "namespaces", kind: "Namespace", namespaced: false, short: &["ns"], sub: &["status"], fields: &["status.phase"], ..BASE },
     Resource { plural: "nodes", kind: "Node", namespaced: false, short: &["no"], sub: &["status"], fields: &["spec.unschedulable"], ..BASE },
     Resource {
         plural: "pods", kind: "Pod", short: &["po"], sub: &["eviction", "proxy", "status"],
         fields: &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"],
-        returns_deleted: true, ..BASE
+        ..BASE
     },
     Resource { plural: "secrets", kind: "Secret", fields: &["type"], ..BASE },
-    Resource { plural: "serviceaccounts", kind: "ServiceAccount", short: &["sa"], returns_deleted: true, ..BASE },
-    Resource { plural: "services", kind: "Service", short: &["svc"], sub: &["status"], fields: &["spec.clusterIP", "spec.type"], returns_deleted: true, ..BASE },
+    Resource { plural: "serviceaccounts", kind: "ServiceAccount", short: &["sa"], ..BASE },
+    Resource { plural: "services", kind: "Service", short: &["svc"], sub: &["status"], fields: &["spec.clusterIP", "spec.type"], ..BASE },
     Resource { group: "apps", plural: "daemonsets", kind: "DaemonSet", short: &["ds"], sub: &["status"], ..BASE },
     Resource { group: RBAC, plural: "clusterrolebindings", kind: "ClusterRoleBinding", namespaced: false, ..BASE },
     Resource { group: RBAC, plural: "clusterroles", kind: "ClusterRole", namespaced: false, ..BASE },

@@ -188,7 +188,6 @@ impl ApiStatus {
     pub(crate) fn with_code(code: StatusCode, retry_after: u32) -> Self {
         let (reason, message) = match code.as_u16() {
             401 => return Self::unauthorized(),
-            410 => return Self::expired("The resourceVersion for the provided watch is too old."),
             500 => ("InternalError", "Internal error occurred: etcdserver: request timed out"),
             503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
             504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),

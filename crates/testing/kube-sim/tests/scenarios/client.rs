@@ -10,13 +10,9 @@ use tower::ServiceExt as _;
 /// Header names and values. An empty `Authorization` sends none.
 pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
 
-pub(crate) async fn ask(
-    sim: &Sim,
-    method: &str,
-    path: &str,
-    headers: Headers<'_>,
-    body: &str,
-) -> Response<ResponseBody> {
+/// Sends a request, as in `GET /version`.
+pub(crate) async fn ask(sim: &Sim, line: &str, headers: Headers<'_>, body: &str) -> Response<ResponseBody> {
+    let (method, path) = line.split_once(' ').expect("a method and a path");
     let mut request = Request::builder().method(method).uri(path);
     if !headers.iter().any(|(key, _)| *key == "Authorization") {
         request = request.header("Authorization", format!("Bearer {ADMIN_TOKEN}"));
@@ -29,20 +25,14 @@ pub(crate) async fn ask(
 }
 
 /// Returns the status code and the body, which is JSON or a text.
-pub(crate) async fn send(
-    sim: &Sim,
-    method: &str,
-    path: &str,
-    headers: Headers<'_>,
-    body: &str,
-) -> (u16, Value) {
-    let (parts, body) = ask(sim, method, path, headers, body).await.into_parts();
+pub(crate) async fn send(sim: &Sim, line: &str, headers: Headers<'_>, body: &str) -> (u16, Value) {
+    let (parts, body) = ask(sim, line, headers, body).await.into_parts();
     let body = body.collect().await.expect("a whole body").to_bytes();
     (parts.status.as_u16(), parsed(&String::from_utf8_lossy(&body)))
 }
 
 pub(crate) async fn get(sim: &Sim, path: &str) -> Value {
-    send(sim, "GET", path, &[], "").await.1
+    send(sim, &format!("GET {path}"), &[], "").await.1
 }
 
 /// Waits for the next event of a watch, each of which is a frame; `None` at the end.

@@ -1,9 +1,7 @@
 //! Tests of the simulated API server against the captured answers of a real one.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
+#![cfg(test)]
 
-#[cfg(test)]
 mod client;
-#[cfg(test)]
 mod reads;
-#[cfg(test)]
 mod watches;

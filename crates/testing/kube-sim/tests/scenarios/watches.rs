@@ -5,7 +5,7 @@ use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const ONE: &str = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
+const ONE: &str = "GET /api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
 
 /// Returns the types and node specs of a captured stream.
 fn captured(name: &str) -> Vec<Value> {
@@ -22,7 +22,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
     let sim = Sim::builder().node("lab-node").without_sockets();
     let path = format!("{ONE}&allowWatchBookmarks=true&timeoutSeconds=4");
-    let mut stream = ask(&sim, "GET", &path, &[], "").await;
+    let mut stream = ask(&sim, &path, &[], "").await;
     let added = event(&mut stream).await.expect("the Node");
     sim.cordon("lab-node");
     let mut next = async || event(&mut stream).await.expect("an event");
@@ -46,24 +46,23 @@ async fn a_lease_watch_begins_as_captured() {
     while sim.get("leases", "kube-node-lease", "lab-node").is_none() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1&fieldSelector=metadata.name%3Dlab-node&allowWatchBookmarks=true";
-    let mut stream = ask(&sim, "GET", path, &[], "").await;
+    let path = "GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1&fieldSelector=metadata.name%3Dlab-node&allowWatchBookmarks=true";
+    let mut stream = ask(&sim, path, &[], "").await;
     let real = captured("watch-lease");
     for expected in [&real[0], &real[2], &real[3]] {
         let event = event(&mut stream).await.expect("an event");
         assert_eq!(event["type"], expected["type"]);
-        let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&event), keys(expected));
-        let spec =
-            |v: &Value| v["object"]["spec"].as_object().expect("spec").keys().cloned().collect::<Vec<_>>();
-        assert_eq!(spec(&event), spec(expected));
+        let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        let [event, expected] = [&event, expected].map(|event| &event["object"]);
+        assert_eq!(keys(event), keys(expected));
+        assert_eq!(keys(&event["spec"]), keys(&expected["spec"]));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_version_is_410_inside_a_200() {
     let sim = Sim::builder().node("lab-node").without_sockets();
-    let mut stream = ask(&sim, "GET", &format!("{ONE}&resourceVersion=1"), &[], "").await;
+    let mut stream = ask(&sim, &format!("{ONE}&resourceVersion=1"), &[], "").await;
     let expired = event(&mut stream).await;
     let mut expected = captured("watch-410").pop().expect("an event");
     expected["object"]["message"] = json!(format!("too old resource version: 1 ({})", 300));

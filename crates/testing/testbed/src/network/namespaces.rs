@@ -8,6 +8,11 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// A script for a namespace: a server at `10.8.0.1` and `fd08::1`, and clients anywhere in `10.9.0.0/16` and `fd09::/32`.
+pub const SERVER_AND_CLIENTS: &str = "\
+    ip addr add 10.8.0.1/32 dev lo; ip addr add fd08::1/128 dev lo nodad; ip route add local 10.9.0.0/16 dev lo; \
+    ip -6 route add local fd09::/32 dev lo; echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind";
+
 /// A network namespace. Drop removes it.
 pub struct Namespace(String);
 

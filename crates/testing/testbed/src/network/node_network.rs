@@ -7,12 +7,13 @@
 
 use crate::agent::Agent;
 use crate::network::namespaces::{Namespace, Stay};
+use crate::process::Program;
 use crate::programs::{self, run};
 use crate::scenario::Scenario;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// The user id of the agent in a cluster: manifests/install.yaml.
@@ -27,7 +28,7 @@ pub const RESOLVER_V6: &str = "fd78::53";
 /// The three namespaces. Drop removes them. Until then, the thread that made them is on the node.
 pub struct NodeNetwork {
     _on_node: Stay,
-    resolver_program: Option<Child>,
+    resolver_program: Option<Program>,
     node: Namespace,
     pub router: Namespace,
     pub resolver: Namespace,
@@ -98,14 +99,7 @@ impl NodeNetwork {
         command.args(["--pid-file=", "--bind-interfaces", "--local=/test/"]);
         command.arg("--host-record=node.test,10.77.0.2");
         command.args([RESOLVER_V4, RESOLVER_V6].map(|address| format!("--listen-address={address}")));
-        self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
-    }
-
-    pub fn kill_resolver(&mut self) {
-        if let Some(mut resolver) = self.resolver_program.take() {
-            resolver.kill().unwrap();
-            resolver.wait().unwrap();
-        }
+        self.resolver_program = Some(Program::start(&mut command));
     }
 
     /// Starts the agent on the node without any privilege, with these settings of the check.
@@ -131,11 +125,5 @@ impl NodeNetwork {
         let check = format!("--check-settings=network:{timing}{settings}");
         command.args(["--background-checks=network", &check]);
         command
-    }
-}
-
-impl Drop for NodeNetwork {
-    fn drop(&mut self) {
-        self.kill_resolver();
     }
 }
