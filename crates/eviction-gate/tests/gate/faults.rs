@@ -3,6 +3,7 @@
 use crate::lab::{Lab, NAME, NAMESPACE, configuration, evict};
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{NODE, until, until_or};
+use serde_json::json;
 
 #[test]
 fn either_of_two_replicas_answers() {
@@ -56,13 +57,21 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     lab.cluster.kill_api();
     lab.cluster.restart_api();
     assert_eq!(lab.evict("q").status, 429);
-    // So are credentials that are no longer accepted.
-    lab.sim.rotate_token("gate-token", "another");
-    lab.pod("r");
-    assert_eq!(lab.evict("r").status, 201);
-    gate.wait_for("Unauthorized");
-    std::fs::write(lab.file("gate.kubeconfig"), lab.sim.kubeconfig_for("another")).unwrap();
-    assert_eq!(lab.evict("q").status, 429);
+    // So are credentials that are no longer accepted: first those of the kubeconfig, then those of a plugin in its place.
+    let (api, credential) = ("client.authentication.k8s.io/v1", lab.file("credential"));
+    let plugin =
+        json!({"apiVersion": api, "interactiveMode": "Never", "command": "cat", "args": [credential]});
+    for (old, new) in [("gate-token", "second"), ("second", "third")] {
+        lab.sim.rotate_token(old, new);
+        lab.pod(new);
+        assert_eq!(lab.evict(new).status, 201);
+        gate.wait_for("Unauthorized");
+        let issued = json!({"apiVersion": api, "kind": "ExecCredential", "status": {"token": new}});
+        std::fs::write(&credential, issued.to_string()).unwrap();
+        let kubeconfig = lab.sim.kubeconfig_as(&json!({"exec": plugin}));
+        std::fs::write(lab.file("gate.kubeconfig"), kubeconfig).unwrap();
+        assert_eq!(lab.evict("q").status, 429);
+    }
 }
 
 /// Whatever the cause: the gate sees only that its own test eviction does not come back.
