@@ -2,9 +2,9 @@
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute, seen, until_so};
+use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute, until_so};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -41,8 +41,8 @@ fn unknown_after() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Waits until the agent of a node with `NoExecute` leaves the pool, not too early. Returns the age of the taint.
-fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
+/// Waits until the agent of a node with `NoExecute` leaves the pool, not too early.
+fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) {
     let taints = taints(cluster, node);
     let taint = taints.iter().find(|taint| taint["effect"] == "NoExecute").expect("NoExecute");
     let added: jiff::Timestamp = taint["timeAdded"].as_str().expect("timeAdded").parse().unwrap();
@@ -52,7 +52,6 @@ fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
     assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);
     assert_eq!(out.reason().as_deref(), Some("NodeStatusUnknown"));
-    age
 }
 
 /// One silent node of four gets `NoExecute`, and leaves when that is `--unknown-after` old, though its kubelet answers.
@@ -68,17 +67,14 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.wait_ready();
     let cut = cluster.cut("kubelet");
-    let began = Instant::now();
     wait_effects(&cluster, REAL_NODE, &["NoExecute", "NoSchedule"]);
-    let tainted = began.elapsed();
     let reply = agent.health();
     assert!(reply.status == 200 && is_unconfirmed(&reply), "its pods are still there: {}", reply.body);
-    let age = leaves(&cluster, REAL_NODE, &agent);
+    leaves(&cluster, REAL_NODE, &agent);
 
     for member in &members {
         member.silence(true);
     }
-    let began = Instant::now();
     let nodes: Vec<&str> = members.iter().map(Member::name).chain([REAL_NODE]).collect();
     for node in &nodes {
         cluster.wait_node("Unknown", node);
@@ -89,12 +85,7 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
         nodes.iter().filter(keeps).copied().collect()
     };
     until_so(|| keepers().len() <= 1, || format!("{:?} keep it", keepers()));
-    let kept = keepers();
-    let all = began.elapsed();
-    let back = agent.wait_for("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
-    let one = format!("NoExecute after {tainted:.0?}, out when it was {age:.0?} old");
-    let all = format!("all silent: gone after {all:.0?} more (kept by {kept:?}), 200 {}", back.body);
-    seen("one node of four silent, then all", format!("{one}; {all}"));
+    agent.wait_for("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
     for member in &members {
         member.silence(false);
     }
