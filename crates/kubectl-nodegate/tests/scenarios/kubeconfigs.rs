@@ -19,14 +19,19 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-const TLS: &str = "server: $SERVER, certificate-authority-data: $CA";
-const TOKEN: &str = "token: $TOKEN";
-/// A plugin that prints the token.
-const V1: &str = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
-
-const CONTEXT: &str = "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n";
-
 const FORMS: &str = include_str!("kubeconfigs.txt");
+
+/// The parts of forms, each before the parts that it names.
+const PARTS: [(&str, &str); 8] = [
+    ("WHOLE", "apiVersion: v1\nkind: Config\n$CONTENTS"),
+    ("CONTENTS", "$CONTEXT$PARTS"),
+    ("PARTS", "clusters: [{name: k, cluster: {$TLS}}]\nusers:\n- {name: u, user: {$TOKEN-FIELD}}\n"),
+    ("CONTEXT", "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n"),
+    ("TOKEN-FIELD", "token: $TOKEN"),
+    ("TLS", "server: $SERVER, certificate-authority-data: $CA"),
+    ("V1", "$API/v1, interactiveMode: Never"),
+    ("API", "apiVersion: client.authentication.k8s.io"),
+];
 
 /// The values of a simulated cluster, and the files that the forms name.
 struct Values(Vec<(&'static str, String)>);
@@ -71,11 +76,6 @@ impl Values {
         fs::set_permissions(dir.join("plugin"), fs::Permissions::from_mode(0o755)).unwrap();
         let (ca, address) = (STANDARD.encode(&ca), url.trim_start_matches("https://").to_owned());
         Self(vec![
-            ("API", "apiVersion: client.authentication.k8s.io".to_owned()),
-            ("CONTEXT", CONTEXT.to_owned()),
-            ("TOKEN-FIELD", TOKEN.to_owned()),
-            ("TLS", TLS.to_owned()),
-            ("V1", V1.to_owned()),
             ("CERT-IN-LINES", in_lines(&cert)),
             ("KEY-IN-LINES", in_lines(&key)),
             ("CA-IN-LINES", in_lines(&ca)),
@@ -90,41 +90,28 @@ impl Values {
         ])
     }
 
-    fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), value))
+    /// Replaces the names of parts and of values. A form may be another one of a part.
+    fn fill(&self, part: &str, form: &str, text: &str) -> String {
+        let other = |name: &str, usual| if name == part { form } else { usual };
+        let parts = PARTS.into_iter().map(|(name, usual)| (name, other(name, usual)));
+        let values = self.0.iter().map(|(name, value)| (*name, value.as_str()));
+        let replace = |text: String, (name, by): (&str, &str)| text.replace(&format!("${name}"), by);
+        parts.chain(values).fold(text.to_owned(), replace)
     }
 
-    /// Returns the lists of a kubeconfig with these fields of the cluster and of the user.
-    fn parts(&self, cluster: &str, user: &str) -> String {
-        let user = if user == "{}" { "" } else { user };
-        self.fill(&format!(
-            "clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers:\n- {{name: u, user: {{{user}}}}}\n"
-        ))
-    }
-
-    fn contents(&self, cluster: &str, user: &str) -> String {
-        format!("{CONTEXT}{}", self.parts(cluster, user))
-    }
-
-    fn whole(&self, cluster: &str, user: &str) -> String {
-        format!("apiVersion: v1\nkind: Config\n{}", self.contents(cluster, user))
-    }
-
-    fn write(&self, dir: &Path, name: &str, text: &str) -> String {
-        let paths = text.split('+').enumerate().map(|(number, part)| {
-            let whole = self.whole(TLS, TOKEN);
-            let bytes = match part {
-                "JSON" => serde_saphyr::from_str::<Value>(&whole).unwrap().to_string().into_bytes(),
-                "BOM" => format!("\u{feff}{whole}").into_bytes(),
-                "CRLF" => whole.replace('\n', "\r\n").into_bytes(),
-                part => {
-                    let part =
-                        part.replace("$WHOLE", &whole).replace("$CONTENTS", &self.contents(TLS, TOKEN));
-                    self.fill(&part.replace("$PARTS", &self.parts(TLS, TOKEN))).into_bytes()
-                }
-            };
+    fn write(&self, dir: &Path, name: &str, kind: &str, form: &str) -> String {
+        let whole = |part, form| self.fill(part, form, "$WHOLE");
+        let texts = match (kind, form) {
+            ("user", form) => vec![whole("TOKEN-FIELD", form)],
+            ("cluster", form) => vec![whole("TLS", form)],
+            (_, "JSON") => vec![serde_saphyr::from_str::<Value>(&whole("", "")).unwrap().to_string()],
+            (_, "BOM") => vec![format!("\u{feff}{}", whole("", ""))],
+            (_, "CRLF") => vec![whole("", "").replace('\n', "\r\n")],
+            _ => form.split('+').map(|file| self.fill("", "", &file.replace(r"\n", "\n"))).collect(),
+        };
+        let paths = texts.iter().enumerate().map(|(number, text)| {
             let path = dir.join(format!("{name}-{number}"));
-            fs::write(&path, bytes).unwrap();
+            fs::write(&path, text).unwrap();
             path.display().to_string()
         });
         // A file that does not exist counts in no list.
@@ -192,29 +179,22 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     let values = Values::new(&lab, dir);
     let form = |line: &'static str| {
         let [kind, is_accepted, form] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        let text = match kind {
-            "user" => values.whole(TLS, form),
-            "cluster" => values.whole(form, TOKEN),
-            _ => form.replace(r"\n", "\n"),
-        };
-        (is_accepted == "yes", text, form)
+        (kind, is_accepted == "yes", form)
     };
     let forms: Vec<_> = FORMS.lines().filter(|line| !line.starts_with('#')).map(form).enumerate().collect();
     let (next, wrong) = (Mutex::new(forms.iter()), Mutex::new(Vec::new()));
     let work = || {
         let take = || next.lock().unwrap().next();
-        while let Some((number, (is_accepted, text, name))) = take() {
-            let kubeconfig = values.write(dir, &format!("form-{number}"), text);
+        while let Some((number, (kind, is_accepted, form))) = take() {
+            let kubeconfig = values.write(dir, &format!("form-{number}"), kind, form);
             let address = SocketAddr::new(net.address(u8::try_from(number + 1).unwrap()), 25001);
             for (program, accepts, words) in verdicts(dir, &kubeconfig, address) {
                 if accepts != *is_accepted {
-                    wrong.lock().unwrap().push(format!("{program} {accepts}: {name}: {words}"));
+                    wrong.lock().unwrap().push(format!("{program} {accepts}: {form}: {words}"));
                 }
                 // A refusal is a sentence, not a dump.
-                assert!(
-                    !words.contains("{ kind:") && !words.contains("Error {"),
-                    "{program}: {name}: {words}"
-                );
+                let is_dump = words.contains("{ kind:") || words.contains("Error {");
+                assert!(!is_dump, "{program}: {form}: {words}");
             }
         }
     };
