@@ -1,20 +1,20 @@
 //! The eviction gate behind a real API server: plain `kubectl drain`.
 
 use crate::hooks::course::Course;
-use crate::site::{Requests, Site, Way};
+use crate::site::{Requests, Site, Way, metric};
 use nodegate_testbed::prober::median_and_longest;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, manifest_without, seen, until_so};
 use nodegate_testbed::{http, programs};
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
-const DRAINS: u32 = 20;
+const DRAINS: usize = 20;
 /// Without the gate, for comparison.
-const UNHELD_DRAINS: u32 = 3;
-const HEALTH: u16 = 25_006;
+const UNHELD_DRAINS: usize = 3;
+const HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 25_006);
 const NAME: &str = "nodegate-eviction-gate";
 
 /// The objects of the manifests, with a process on the node in the place of the pods. Drop removes them.
@@ -44,14 +44,8 @@ pub(crate) fn run(cluster: &RealCluster, has_done: impl FnMut() -> bool) -> Prog
 }
 
 fn metrics() -> String {
-    let page = http::get(SocketAddr::from(([127, 0, 0, 1], HEALTH)), "/metrics");
+    let page = http::get(HEALTH, "/metrics");
     page.map_or_else(|error| error.to_string(), |page| page.body)
-}
-
-fn metric(series: &str) -> u64 {
-    let text = metrics();
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.map_or(0, |value| value.parse().unwrap())
 }
 
 impl Drop for Gate<'_> {
@@ -89,10 +83,10 @@ fn plain_kubectl_drain_loses_no_request() {
     let gate = Gate::start(&cluster);
     let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &site)).collect();
     let of = |answer: &str, why: &str| {
-        metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+        metric(HEALTH, &format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    let enough = of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= u64::from(DRAINS);
-    assert!(enough && metric("nodegate_gate_unacknowledged_total") == 0, "{}", metrics());
+    let enough = of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= DRAINS;
+    assert!(enough && metric(HEALTH, "nodegate_gate_unacknowledged_total") == 0, "{}", metrics());
     drop(gate);
     let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| drained(&cluster, &site)).collect();
 

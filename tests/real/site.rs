@@ -100,6 +100,12 @@ pub(crate) fn drain(agent: SocketAddr) -> Value {
     http::get(agent, "/drain.json").map(|reply| reply.json()).unwrap_or_default()
 }
 
+/// Returns the value of a series of a program's metrics, 0 without it.
+pub(crate) fn metric(program: SocketAddr, series: &str) -> usize {
+    let page = http::get(program, "/metrics").map(|page| page.body).unwrap_or_default();
+    page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+}
+
 /// Sends a request on a connection of its own. The answer says where it is from.
 pub(crate) fn new_connection(to: SocketAddr) -> Saw {
     exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", A_REQUEST, |text| {
