@@ -24,7 +24,7 @@ fn all(lab: &Lab, names: &[String]) -> Vec<ProbeReply> {
 #[test]
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
-    let gate = lab.gate_in("agent=1000", &[]);
+    let gate = lab.gate("agent=1000", &[]);
     lab.agent.now(Act::Hang);
     let mut names = Vec::new();
     for number in 0..NODES {
@@ -48,7 +48,7 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
 #[test]
 fn all_pods_of_full_nodes_wait_at_the_same_time() {
     let lab = Lab::new();
-    let gate = lab.gate(&["--max-hold=1h"]);
+    let gate = lab.gate("", &["--max-hold=1h"]);
     lab.sim.cordon(NODE);
     let names: Vec<_> = (0..PODS).map(|number| format!("p{number}")).collect();
     for name in &names {
@@ -80,7 +80,7 @@ fn an_eviction_without_a_drain_takes_at_most_fifty_milliseconds_more() {
         (times[EVICTIONS / 2], times[EVICTIONS * 99 / 100])
     };
     let without = measure("without");
-    let _gate = lab.gate_in("agent=1000,review=2500", &[]);
+    let _gate = lab.gate("agent=1000,review=2500", &[]);
     let with = measure("with");
     println!("| evictions on a node that does not drain | p50 | p99 |\n|---|---|---|");
     for (name, (half, most)) in [("without the gate", without), ("with the gate", with)] {

@@ -143,7 +143,7 @@ fn cant_keep_the_api_server_out(addresses: u8) {
     network.shell(NETWORK);
     let _stay = network.stay();
     let lab = Lab::new();
-    let gate = lab.gate(&["--max-hold=1h"]);
+    let gate = lab.gate("", &["--max-hold=1h"]);
     lab.sim.cordon(NODE);
     let way = Way { addresses, ..Way::new(&lab, &gate) };
     for behaviour in Behaviour::ALL {
@@ -216,7 +216,7 @@ fn no_body_fills_the_memory() {
     const BODIES: usize = 500;
     const AT_ONCE: usize = 16;
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     let (way, runtime) = (Way::new(&lab, &gate), runtime());
     // One that does not end gets an answer.
     let answer = runtime.block_on(way.play(Behaviour::LongBody)).unwrap();
@@ -251,7 +251,7 @@ fn no_body_fills_the_memory() {
 #[test]
 fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     lab.sim.cordon(NODE);
     lab.sim.counters().reset();
     let (way, runtime) = (Way::new(&lab, &gate), runtime());
