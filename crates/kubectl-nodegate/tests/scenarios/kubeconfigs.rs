@@ -5,14 +5,13 @@
 use crate::lab::{Lab, Said, program, ready, says};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate_kube_sim::ADMIN_TOKEN;
-use nodegate_testbed::network::ports::Loopback;
+use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{http, programs, until};
-use serde_json::Value;
+use nodegate_testbed::{Agent, Scenario, programs};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,12 +37,7 @@ struct Values(Vec<(&'static str, String)>);
 
 impl Values {
     fn new(lab: &Lab, dir: &Path) -> Self {
-        let url = lab.sim.url();
-        let certificate = lab.sim.client_certificate().unwrap();
-        let of = |name: &str| certificate[name].as_str().unwrap().to_owned();
-        let (ca, cert, key) =
-            (lab.sim.ca_pem().unwrap(), of("client-certificate-data"), of("client-key-data"));
-        let plain = |text: &str| String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
+        let (url, ca, [cert, key]) = (lab.sim.url(), lab.sim.ca_pem().unwrap(), certificate(&lab.sim));
         let in_lines = |text: &str| {
             let lines: Vec<_> =
                 text.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -51,21 +45,20 @@ impl Values {
         };
         let credential = |version: &str, status: Value| {
             let api = format!("client.authentication.k8s.io/{version}");
-            serde_json::json!({"apiVersion": api, "kind": "ExecCredential", "status": status}).to_string()
+            json!({"apiVersion": api, "kind": "ExecCredential", "status": status}).to_string()
         };
-        let token = serde_json::json!({"token": ADMIN_TOKEN});
-        let of_certificate =
-            serde_json::json!({"clientCertificateData": plain(&cert), "clientKeyData": plain(&key)});
+        let token = json!({"token": ADMIN_TOKEN});
+        let of_certificate = json!({"clientCertificateData": cert, "clientKeyData": key});
         for (name, text) in [
             ("token", ADMIN_TOKEN.to_owned()),
             ("token-with-line-break", format!("{ADMIN_TOKEN}\n")),
             ("wrong", "wrong".to_owned()),
             ("empty", "\n".to_owned()),
             ("ca.pem", ca.clone()),
-            ("bundle.pem", format!("# Ours\n{}{ca}", plain(&cert))),
-            ("cert.pem", plain(&cert)),
-            ("key.pem", plain(&key)),
-            ("both.pem", format!("{}{}", plain(&cert), plain(&key))),
+            ("bundle.pem", format!("# Ours\n{cert}{ca}")),
+            ("cert.pem", cert.clone()),
+            ("key.pem", key.clone()),
+            ("both.pem", format!("{cert}{key}")),
             ("credential", credential("v1", token.clone())),
             ("credential-v1beta1", credential("v1beta1", token)),
             ("credential-certificate", credential("v1", of_certificate)),
@@ -74,7 +67,8 @@ impl Values {
             fs::write(dir.join(name), text).unwrap();
         }
         fs::set_permissions(dir.join("plugin"), fs::Permissions::from_mode(0o755)).unwrap();
-        let (ca, address) = (STANDARD.encode(&ca), url.trim_start_matches("https://").to_owned());
+        let [ca, cert, key] = [ca, cert, key].map(|pem| STANDARD.encode(pem));
+        let address = url.trim_start_matches("https://").to_owned();
         Self(vec![
             ("CERT-IN-LINES", in_lines(&cert)),
             ("KEY-IN-LINES", in_lines(&key)),
@@ -119,6 +113,13 @@ impl Values {
     }
 }
 
+/// Returns the administrator's certificate and its key.
+fn certificate(sim: &Sim) -> [String; 2] {
+    let user = sim.client_certificate().unwrap();
+    let fields = ["client-certificate-data", "client-key-data"];
+    fields.map(|field| String::from_utf8(STANDARD.decode(user[field].as_str().unwrap()).unwrap()).unwrap())
+}
+
 fn proxy() -> StubServer {
     StubServer::start_at((Ipv4Addr::LOCALHOST, 0).into(), |request, client| {
         let Some(Ok(server)) = request.split(' ').nth(1).map(TcpStream::connect) else { return };
@@ -138,19 +139,13 @@ fn clean(program: impl AsRef<std::ffi::OsStr>, kubeconfig: &str, dir: &Path) -> 
 }
 
 /// Returns whether each program accepts the kubeconfig, with the words of those that do not.
-fn verdicts(dir: &Path, kubeconfig: &str, address: SocketAddr) -> [(&'static str, bool, String); 3] {
+fn verdicts(dir: &Path, kubeconfig: &str) -> [(&'static str, bool, String); 3] {
     let kubectl = Said::of(&clean("kubectl", kubeconfig, dir).args(["get", "nodes"]).output().unwrap());
     let mut plugin = clean(program().get_program(), kubeconfig, dir);
     let plugin = Said::of(&plugin.arg("--via=proxy").output().unwrap());
     let mut agent = clean(programs::agent(), kubeconfig, dir);
-    agent.args(["--node-name=a", "--stale-after=4s", "--agent-check-port=0"]);
-    agent.arg(format!("--listen-address={}", address.ip())).stderr(Stdio::null()).stdout(Stdio::null());
-    let mut child = agent.spawn().unwrap();
-    let status =
-        until("the agent", || http::get(address, "/status.json").ok().filter(|answer| answer.status == 200))
-            .json();
-    let _ = child.kill();
-    let _ = child.wait();
+    agent.args(["--node-name=a", "--stale-after=4s"]);
+    let status = Agent::launch(agent).get("/status.json").json();
     [
         ("kubectl", kubectl.code == Some(0), kubectl.err),
         ("plugin", !plugin.out.is_empty(), plugin.err),
@@ -175,7 +170,7 @@ fn the_kubeconfig_of_the_home_is_found() {
 #[test]
 fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    let (dir, net) = (lab.cluster.dir.path(), Loopback::new());
+    let dir = lab.cluster.dir.path();
     let values = Values::new(&lab, dir);
     let form = |line: &'static str| {
         let [kind, is_accepted, form] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
@@ -187,8 +182,7 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
         let take = || next.lock().unwrap().next();
         while let Some((number, (kind, is_accepted, form))) = take() {
             let kubeconfig = values.write(dir, &format!("form-{number}"), kind, form);
-            let address = SocketAddr::new(net.address(u8::try_from(number + 1).unwrap()), 25001);
-            for (program, accepts, words) in verdicts(dir, &kubeconfig, address) {
+            for (program, accepts, words) in verdicts(dir, &kubeconfig) {
                 if accepts != *is_accepted {
                     wrong.lock().unwrap().push(format!("{program} {accepts}: {form}: {words}"));
                 }
@@ -201,4 +195,23 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The first certificate is another cluster's.
+#[test]
+fn a_certificate_that_is_replaced_is_read_again() {
+    let (lab, other) = (Lab::new([("a", says(&ready("a")))]), Scenario::start());
+    let write = |sim: &Sim| {
+        for (file, pem) in ["cert.pem", "key.pem"].into_iter().zip(certificate(sim)) {
+            fs::write(lab.file(file), pem).unwrap();
+        }
+    };
+    write(&other.sim);
+    let user = json!({"client-certificate": lab.file("cert.pem"), "client-key": lab.file("key.pem")});
+    let kubeconfig = lab.file("user.kubeconfig");
+    fs::write(&kubeconfig, lab.sim.kubeconfig_as(&user)).unwrap();
+    let agent = Agent::start("a", &kubeconfig, &["--stale-after=4s"]);
+    assert!(agent.health().is_stale());
+    write(&lab.sim);
+    agent.wait_ready();
 }
