@@ -1,7 +1,7 @@
 //! The eviction gate behind a real API server: plain `kubectl drain`.
 
 use crate::hooks::course::Course;
-use crate::site::{Requests, Site, Way, metric};
+use crate::site::{PLAIN, Requests, Site, metric};
 use nodegate_testbed::prober::median_and_longest;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, manifest_without, seen, until_so};
@@ -66,7 +66,7 @@ fn drained(cluster: &RealCluster, site: &Site<'_>) -> (Course, Requests) {
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
     site.wait_in_service();
     // This pod has no hook: the gate alone protects it.
-    let requests = site.requests(Way::Plain, course.began);
+    let requests = site.requests(PLAIN, course.began);
     (course, requests)
 }
 

@@ -27,14 +27,6 @@ fn wait_effects(cluster: &RealCluster, node: &str, wanted: &[&str]) {
     until_so(|| effects(cluster, node) == wanted, explain);
 }
 
-fn members(cluster: &RealCluster) -> [Member; 3] {
-    let members = ["made-up-1", "made-up-2", "made-up-3"].map(|name| cluster.member(name));
-    for member in &members {
-        cluster.wait_node("True", member.name());
-    }
-    members
-}
-
 /// Returns `--unknown-after` of the agents: `REAL_UNKNOWN_AFTER` in seconds, instead of 300.
 fn unknown_after() -> Duration {
     let seconds = std::env::var("REAL_UNKNOWN_AFTER").map_or(30, |seconds| seconds.parse().expect("seconds"));
@@ -62,7 +54,10 @@ fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) {
 fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
-    let members = members(&cluster);
+    let members = ["made-up-1", "made-up-2", "made-up-3"].map(|name| cluster.member(name));
+    for member in &members {
+        cluster.wait_node("True", member.name());
+    }
     let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
     let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.wait_ready();

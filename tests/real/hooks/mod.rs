@@ -5,7 +5,7 @@ mod deletion;
 mod shutdown;
 
 use crate::daemonset::Installed;
-use crate::site::{HOOK, Pods, Way, drain, metric};
+use crate::site::{HELD, HOOK, Pods, drain, metric};
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, repository_file, seen, until_so};
 use std::thread;
@@ -56,7 +56,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     after(Instant::now(), "the agent to know its prober", || drain(address)["acknowledged_ready"] == true);
     let pods = Pods::prepare(&cluster);
 
-    pods.start(Way::Held);
+    pods.start(HELD);
     let began = Instant::now();
     pods.delete(&["held"]);
     let in_service = after(began, "the pod to end on a node in service", || pods.is_gone("held"));
