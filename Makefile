@@ -89,7 +89,7 @@ plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37 (KUBECTLS="1.33": wit
 	@paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
 	  paths="$$paths:$$(hack/install kubectl-$$release)"; \
 	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test scenarios -- \
-	  --ignored --nocapture --test-threads=1 plugin::
+	  --nocapture --test-threads=1 plugin::
 
 # TESTS="isolated kubelet" plays some.
 real-cluster-test: ## What only real Kubernetes shows: KUBEBIN=<its programs> (an hour)

@@ -1,7 +1,7 @@
 //! The load, the same for both servers. Each client is one blocking thread.
 
-use nodegate_testbed::http::connect;
-use std::io::{Read, Write};
+use nodegate_testbed::http::{self, ProbeReply, TIMEOUT};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
@@ -23,8 +23,7 @@ pub(crate) enum End {
     Requests(u64),
 }
 
-const CLOSING: &[u8] =
-    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\nConnection: close\r\n\r\n";
+const CLOSING: &str = "GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\nConnection: close\r\n\r\n";
 const KEEPING: &[u8] =
     b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\n\r\n";
 
@@ -70,43 +69,33 @@ impl Load {
 /// A client that sends one probe after the other.
 pub(crate) struct Prober {
     address: SocketAddr,
-    kept: bool,
-    stream: Option<TcpStream>,
-    answer: Vec<u8>,
+    kept: Option<TcpStream>,
 }
 
 impl Prober {
     pub(crate) fn new(address: SocketAddr, kept: bool) -> Self {
-        Self { address, kept, stream: None, answer: Vec::with_capacity(4096) }
+        let open = || {
+            let stream = http::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream
+        };
+        Self { address, kept: kept.then(open) }
     }
 
     /// Sends one probe and returns the status code.
     pub(crate) fn probe(&mut self) -> u16 {
-        self.answer.clear();
-        if self.kept {
-            let stream = match &mut self.stream {
-                Some(stream) => stream,
-                none => none.insert(open(self.address)),
-            };
+        let answer = if let Some(stream) = &mut self.kept {
             stream.write_all(KEEPING).unwrap();
-            let mut chunk = [0; 4096];
-            while !self.answer.ends_with(BODY.as_bytes()) {
+            let (mut answer, mut chunk) = (Vec::with_capacity(4096), [0; 4096]);
+            while !answer.ends_with(BODY.as_bytes()) {
                 let length = stream.read(&mut chunk).unwrap();
                 assert!(length > 0, "{} closed a connection that is kept", self.address);
-                self.answer.extend_from_slice(chunk.get(..length).unwrap_or_default());
+                answer.extend_from_slice(chunk.get(..length).unwrap_or_default());
             }
+            String::from_utf8(answer).unwrap()
         } else {
-            let mut stream = open(self.address);
-            stream.write_all(CLOSING).unwrap();
-            stream.read_to_end(&mut self.answer).unwrap();
-        }
-        let status = self.answer.get(9..12).and_then(|code| str::from_utf8(code).ok());
-        status.and_then(|code| code.parse().ok()).expect("an answer in HTTP")
+            http::exchange(self.address, CLOSING, TIMEOUT).unwrap()
+        };
+        ProbeReply::parse(&answer).expect("an answer in HTTP").status
     }
-}
-
-fn open(address: SocketAddr) -> TcpStream {
-    let stream = connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
 }

@@ -8,7 +8,8 @@ use nodegate_testbed::{http, programs, until};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -41,11 +42,8 @@ pub(crate) fn start(network: Network, dir: &Path, started: &mut Programs) -> Tal
     for (name, address) in ["lb-1", "lb-2"].into_iter().zip(network.balancers()) {
         let (file, socket) = (dir.join(format!("{name}.cfg")), dir.join(format!("{name}.sock")));
         std::fs::write(&file, configuration(name, address, &network.nodes(), &socket)).unwrap();
-        started.start(
-            format!("HAProxy {name}"),
-            programs::system("haproxy").args(["-db", "-f"]).arg(file),
-            dir,
-        );
+        let mut haproxy = programs::system("haproxy");
+        started.start(format!("HAProxy {name}"), haproxy.args(["-db", "-f"]).arg(file), dir);
         until("HAProxy to start", || UnixStream::connect(&socket).ok());
     }
     Tally::start(&network.balancers())
@@ -65,9 +63,9 @@ pub(crate) const QUICK: u64 = 2;
 pub(crate) const SLOW: u64 = 20;
 pub(crate) const EVERY: Duration = Duration::from_millis(40);
 
-/// The counters of the requests. Clones share them.
+/// The counters of all requests, and of the lost ones. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Arc<Mutex<Counts>>);
+pub(crate) struct Tally(Arc<[AtomicU64; 2]>);
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
@@ -89,19 +87,15 @@ impl Tally {
     }
 
     pub(crate) fn read(&self) -> Counts {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let [total, lost] = self.0.each_ref().map(|count| count.load(Ordering::SeqCst));
+        Counts { total, lost }
     }
 
     fn client(&self, to: SocketAddr, path: &str) {
         loop {
             let is_lost = !is_answered(to, path);
-            let mut counts = self.lock();
-            (counts.total, counts.lost) = (counts.total + 1, counts.lost + u64::from(is_lost));
-            drop(counts);
+            self.0[0].fetch_add(1, Ordering::SeqCst);
+            self.0[1].fetch_add(u64::from(is_lost), Ordering::SeqCst);
             thread::sleep(EVERY);
         }
     }

@@ -46,13 +46,10 @@ impl Network {
 
     pub(crate) fn nodes(self) -> [DemoNode; 3] {
         NODES.map(|(name, last)| {
-            let ingress = self.address(last, self.ingress_port + u16::from(last - NODES[0].1));
-            DemoNode {
-                name,
-                agent: self.address(last, 25_001),
-                agent_check: self.address(last, 25_002),
-                ingress,
-            }
+            let ingress_port = self.ingress_port + u16::from(last - NODES[0].1);
+            let ports = [25_001, 25_002, ingress_port];
+            let [agent, agent_check, ingress] = ports.map(|port| self.address(last, port));
+            DemoNode { name, agent, agent_check, ingress }
         })
     }
 

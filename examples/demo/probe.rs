@@ -81,15 +81,11 @@ impl ObservedAgent {
         Self { node, seen }
     }
 
-    /// Sends one GET on a new connection.
-    pub(crate) async fn get(&self, path: &'static str) -> io::Result<ProbeReply> {
-        let address = self.node.agent;
-        tokio::task::spawn_blocking(move || http::get(address, path)).await.map_err(io::Error::other)?
-    }
-
     /// Returns the agent's status.
     pub(crate) async fn status(&self) -> Option<nodegate_agent_api::Status> {
-        serde_json::from_str(&self.get("/status.json").await.ok()?.body).ok()
+        let address = self.node.agent;
+        let reply = tokio::task::spawn_blocking(move || http::get(address, "/status.json")).await.ok()?;
+        serde_json::from_str(&reply.ok()?.body).ok()
     }
 }
 

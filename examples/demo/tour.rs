@@ -4,6 +4,7 @@ use crate::balancer::Tally;
 use crate::pods::Pods;
 use crate::probe::{Answer, ObservedAgent};
 use crate::screen::{Screen, millis};
+use nodegate_agent_api::DrainStatus;
 use nodegate_readiness::Verdict;
 use nodegate_testbed::{Scenario, programs};
 use std::process::Stdio;
@@ -77,21 +78,14 @@ impl Tour<'_> {
         self.cordon("worker-1 Draining (Unschedulable)", GENEROUS).await;
         self.uncordon().await;
         self.step("A kubelet says that its node is not ready").await;
-        for (status, reason, expected) in [
-            (
-                "False",
-                "KubeletNotReady",
-                ("worker-2 NotReady (KubeletNotReady)", GENEROUS, second, NOT_READY),
-            ),
-            ("True", "KubeletReady", ("worker-2 Ready", GENEROUS, second, READY)),
+        for (status, reason, what, wanted) in [
+            ("False", "KubeletNotReady", "worker-2 NotReady (KubeletNotReady)", NOT_READY),
+            ("True", "KubeletReady", "worker-2 Ready", READY),
         ] {
-            let what = format!("sets worker-2's condition to Ready={status}, {reason}");
-            self.act(&what, &[expected], async {
-                sim.set_ready("worker-2", status, reason)
-                    .then_some(())
-                    .ok_or_else(|| "no worker-2".to_owned())
-            })
-            .await;
+            let sets = format!("sets worker-2's condition to Ready={status}, {reason}");
+            let set =
+                async { sim.set_ready("worker-2", status, reason).then_some(()).ok_or("no worker-2".into()) };
+            self.act(&sets, &[(what, GENEROUS, second, wanted)], set).await;
         }
     }
 
@@ -112,11 +106,11 @@ impl Tour<'_> {
         self.cordon("worker-1 Draining (Unschedulable)", GENEROUS).await;
         let (sim, agents) = (&self.cluster.sim, self.agents);
         let stale = ("all three stale, failing open", STALE_BOUND, agents, STALE);
-        self.act("kills the API server", &[stale], async {
+        let kill = async {
             sim.kill().await;
             Ok(())
-        })
-        .await;
+        };
+        self.act("kills the API server", &[stale], kill).await;
         // The drained node is back in the pool, and its agent doubts its verdict.
         let status = agents[0].status().await;
         let caveat = status.as_ref().and_then(nodegate_agent_client::sentence::caveat).unwrap_or_default();
@@ -141,26 +135,13 @@ impl Tour<'_> {
         self.step("A node is drained when every balancer has acknowledged, and no request is lost").await;
         self.kubectl("uncordon worker-2", &[]).await;
         self.does("waits until the agents have listened for 90 s: then they know their probers");
-        let first = &self.agents[0];
-        let known = async {
-            while !first
-                .status()
-                .await
-                .is_some_and(|status| status.drain.not_known.is_none() && status.drain.probers == 2)
-            {
-                sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let known = timeout(TIMEOUT, known).await.is_ok();
+        let knows = |drain: DrainStatus| drain.not_known.is_none() && drain.probers == 2;
+        let known = async || self.agents[0].status().await.is_some_and(|status| knows(status.drain));
+        let known = within(TIMEOUT, known).await;
         self.saw(known, "worker-1's agent knows both balancers");
         let before = tally.read().lost;
         self.kubectl("nodegate drain worker-1", &[]).await;
-        let evicted = async {
-            while self.pods.count("worker-1") > 0 {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let evicted = timeout(GENEROUS, evicted).await.is_ok();
+        let evicted = within(GENEROUS, async || self.pods.count("worker-1") == 0).await;
         self.saw(evicted, "no pod takes requests on worker-1");
         self.kubectl("nodegate uncordon worker-1", &[]).await;
         let lost = tally.read().lost - before;
@@ -224,6 +205,16 @@ impl Tour<'_> {
             sleep(BREATH).await;
         }
     }
+}
+
+/// Waits until this is so. Returns false if it is not within the limit.
+async fn within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
+    let waiting = async {
+        while !is_so().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(limit, waiting).await.is_ok()
 }
 
 /// Waits until all agents show the expected answer. Returns what was seen, or what is wrong.

@@ -96,10 +96,8 @@ impl Row {
 
     /// Returns the reason why this row may miss the promise for this event.
     pub(crate) fn reason(&self, event: Event) -> Option<&'static str> {
-        let (mut gaps, name) = (self.cannot.split(" # "), format!("{event:?}"));
-        gaps.find_map(|gap| {
-            gap.split_once(": ").filter(|(events, _)| events.split(' ').any(|one| one == name))
-        })
-        .map(|(_, why)| why)
+        let name = format!("{event:?}");
+        let mut gaps = self.cannot.split(" # ").filter_map(|gap| gap.split_once(": "));
+        gaps.find(|(events, _)| events.split(' ').any(|one| one == name)).map(|(_, why)| why)
     }
 }

@@ -51,17 +51,8 @@ impl Stage {
         let nodes = Nodes::start(row.agent_args);
         let balancer = (row.start)(&row, &nodes);
         let traffic = nodes.lan.client.act(|| traffic(row.service));
-        let mut stage = Self {
-            row,
-            traffic,
-            balancer,
-            nodes,
-            drained: None,
-            usually: None,
-            before: None,
-            left: None,
-            says: None,
-        };
+        let (drained, usually, before, left, says) = Default::default();
+        let mut stage = Self { row, traffic, balancer, nodes, drained, usually, before, left, says };
         until_or(
             || stage.traffic.probes().iter().any(|probe| matches!(probe.saw, Saw::Answer(..))).then_some(()),
             || format!("{}: no request was served: {:?}", row.title(), stage.traffic.counts()),
@@ -89,14 +80,8 @@ impl Stage {
         self.wait_for_traffic();
         let probes = self.traffic.answered_since(started);
         let failed = probes.iter().filter(|probe| matches!(probe.saw, Saw::Failed(_)));
-        Outcome {
-            requests: probes.len() as u64,
-            failures: failed.map(Probe::result).collect(),
-            left_after,
-            back,
-            kept,
-            says: self.says.clone(),
-        }
+        let (requests, failures) = (probes.len() as u64, failed.map(Probe::result).collect());
+        Outcome { requests, failures, left_after, back, kept, says: self.says.clone() }
     }
 
     /// Returns the node of the event: the one with all traffic, if there is one.

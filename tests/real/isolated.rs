@@ -11,7 +11,7 @@ const FROZEN: &str = "api-b";
 /// The phase of the agent's checks differs from round to round.
 const ROUNDS: usize = 2;
 
-pub(crate) const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
+const WITHOUT_LEASES: &str = include_str!("objects/no-leases.yaml");
 
 /// A real API server looks healthy without etcd. Without a Lease, only the agent's own checks detect it. Behind the Service,
 /// if the agent reaches the healthy one it sees the cordon, else it is stale.

@@ -5,7 +5,6 @@
 
 mod apiserver;
 mod budget;
-mod credentials;
 mod daemonset;
 mod distributions;
 mod gate;

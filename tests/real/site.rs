@@ -22,24 +22,18 @@ pub(crate) const POOL: &str = include_str!("objects/pool.yaml");
 
 /// A pod on the host's network that answers at a port, and the way to it: the name of HAProxy's backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Plain,
-    Held,
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    port: u16,
 }
 
-pub(crate) const WAYS: [Way; 2] = [Way::Plain, Way::Held];
+pub(crate) const PLAIN: Way = Way { name: "plain", port: 8081 };
+pub(crate) const HELD: Way = Way { name: "held", port: 8082 };
+pub(crate) const WAYS: [Way; 2] = [PLAIN, HELD];
 
 impl Way {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Held => "held",
-        }
-    }
-
     pub(crate) fn address(self) -> SocketAddr {
-        let port = if self == Self::Plain { 8081 } else { 8082 };
-        SocketAddr::new(REAL_NODE_IP.parse().unwrap(), port)
+        SocketAddr::new(REAL_NODE_IP.parse().unwrap(), self.port)
     }
 }
 
@@ -56,10 +50,10 @@ impl<'a> Pods<'a> {
 
     /// Starts the pod of this way, and waits until it answers.
     pub(crate) fn start(&self, way: Way) {
-        let (name, port) = (way.name(), way.address().port().to_string());
+        let (name, port) = (way.name, way.port.to_string());
         let hook = format!("{{preStop: {{{HOOK}}}}}");
         let pod = include_str!("objects/pod.yaml").replace("$name", name).replace("$port", &port);
-        self.0.apply(&pod.replace("$lifecycle", if way == Way::Held { &hook } else { "{}" }));
+        self.0.apply(&pod.replace("$lifecycle", if way == HELD { &hook } else { "{}" }));
         self.0.wait_pod("pool", name);
         until_so(|| listens(way.address()), || format!("{name} does not answer"));
     }
@@ -100,6 +94,12 @@ pub(crate) fn drain(agent: SocketAddr) -> Value {
     http::get(agent, "/drain.json").map(|reply| reply.json()).unwrap_or_default()
 }
 
+/// Returns the value of a series of a program's metrics, 0 without it.
+pub(crate) fn metric(program: SocketAddr, series: &str) -> usize {
+    let page = http::get(program, "/metrics").map(|page| page.body).unwrap_or_default();
+    page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+}
+
 /// Sends a request on a connection of its own. The answer says where it is from.
 pub(crate) fn new_connection(to: SocketAddr) -> Saw {
     exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", A_REQUEST, |text| {
@@ -134,7 +134,7 @@ impl<'a> Site<'a> {
             let text = text.replace("$plain", &plain.to_string()).replace("$held", &held.to_string());
             let text = text.replace("$elsewhere", &elsewhere.to_string());
             balancers.push(Haproxy::with(&cluster.files.path().join(name), &text));
-            for (way, at) in [(Way::Plain, plain), (Way::Held, held)] {
+            for (way, at) in [(PLAIN, plain), (HELD, held)] {
                 clients.push((way, Prober::start(at, new_connection, REQUESTS_A_SECOND, CLIENTS)));
             }
         }
@@ -145,9 +145,9 @@ impl<'a> Site<'a> {
 
     /// Removes the pods that have ended, and starts them again.
     pub(crate) fn start_again(&self) {
-        self.pods.delete(&WAYS.map(Way::name));
+        self.pods.delete(&WAYS.map(|way| way.name));
         for way in WAYS {
-            until_so(|| self.pods.is_gone(way.name()), || format!("the pod {} stays", way.name()));
+            until_so(|| self.pods.is_gone(way.name), || format!("the pod {} stays", way.name));
             self.pods.start(way);
         }
     }
@@ -164,7 +164,7 @@ impl<'a> Site<'a> {
         thread::sleep(Duration::from_secs(2));
         for way in WAYS {
             let requests = self.requests(way, since);
-            assert!(requests.from_the_pod > 0 && requests.lost == 0, "{}: {requests:?}", way.name());
+            assert!(requests.from_the_pod > 0 && requests.lost == 0, "{}: {requests:?}", way.name);
         }
     }
 

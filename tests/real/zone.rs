@@ -2,9 +2,9 @@
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute, seen, until_so};
+use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute, until_so};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -27,22 +27,14 @@ fn wait_effects(cluster: &RealCluster, node: &str, wanted: &[&str]) {
     until_so(|| effects(cluster, node) == wanted, explain);
 }
 
-fn members(cluster: &RealCluster) -> [Member; 3] {
-    let members = ["made-up-1", "made-up-2", "made-up-3"].map(|name| cluster.member(name));
-    for member in &members {
-        cluster.wait_node("True", member.name());
-    }
-    members
-}
-
 /// Returns `--unknown-after` of the agents: `REAL_UNKNOWN_AFTER` in seconds, instead of 300.
 fn unknown_after() -> Duration {
     let seconds = std::env::var("REAL_UNKNOWN_AFTER").map_or(30, |seconds| seconds.parse().expect("seconds"));
     Duration::from_secs(seconds)
 }
 
-/// Waits until the agent of a node with `NoExecute` leaves the pool, not too early. Returns the age of the taint.
-fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
+/// Waits until the agent of a node with `NoExecute` leaves the pool, not too early.
+fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) {
     let taints = taints(cluster, node);
     let taint = taints.iter().find(|taint| taint["effect"] == "NoExecute").expect("NoExecute");
     let added: jiff::Timestamp = taint["timeAdded"].as_str().expect("timeAdded").parse().unwrap();
@@ -52,7 +44,6 @@ fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
     assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);
     assert_eq!(out.reason().as_deref(), Some("NodeStatusUnknown"));
-    age
 }
 
 /// One silent node of four gets `NoExecute`, and leaves when that is `--unknown-after` old, though its kubelet answers.
@@ -63,22 +54,22 @@ fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
 fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
-    let members = members(&cluster);
+    let members = ["made-up-1", "made-up-2", "made-up-3"].map(|name| cluster.member(name));
+    for member in &members {
+        cluster.wait_node("True", member.name());
+    }
     let unknown_after = format!("--unknown-after={}s", unknown_after().as_secs());
     let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.wait_ready();
     let cut = cluster.cut("kubelet");
-    let began = Instant::now();
     wait_effects(&cluster, REAL_NODE, &["NoExecute", "NoSchedule"]);
-    let tainted = began.elapsed();
     let reply = agent.health();
     assert!(reply.status == 200 && is_unconfirmed(&reply), "its pods are still there: {}", reply.body);
-    let age = leaves(&cluster, REAL_NODE, &agent);
+    leaves(&cluster, REAL_NODE, &agent);
 
     for member in &members {
         member.silence(true);
     }
-    let began = Instant::now();
     let nodes: Vec<&str> = members.iter().map(Member::name).chain([REAL_NODE]).collect();
     for node in &nodes {
         cluster.wait_node("Unknown", node);
@@ -89,12 +80,7 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
         nodes.iter().filter(keeps).copied().collect()
     };
     until_so(|| keepers().len() <= 1, || format!("{:?} keep it", keepers()));
-    let kept = keepers();
-    let all = began.elapsed();
-    let back = agent.wait_for("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
-    let one = format!("NoExecute after {tainted:.0?}, out when it was {age:.0?} old");
-    let all = format!("all silent: gone after {all:.0?} more (kept by {kept:?}), 200 {}", back.body);
-    seen("one node of four silent, then all", format!("{one}; {all}"));
+    agent.wait_for("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
     for member in &members {
         member.silence(false);
     }

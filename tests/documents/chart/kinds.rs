@@ -105,11 +105,9 @@ pub(crate) fn of(takes: &str) -> Kind {
     if let Some(row) = KINDS.trim().lines().find(|row| rest.starts_with(row.split_once(" | ").unwrap().0)) {
         let cells: Vec<_> = row.split(" | ").map(|cell| if cell == "-" { "" } else { cell }).collect();
         let [_, alone, separator, most, element, good, bad] = cells[..] else { panic!("{row}") };
-        let names = takes
-            .rsplit_once(" a list of ")
-            .or(takes.rsplit_once("there are "))
-            .map_or("", |(_, names)| names);
-        let element = element.replace("<names>", &names.replace(", ", "|"));
+        let names = takes.rsplit_once(" a list of ").or(takes.rsplit_once("there are "));
+        let names = names.map_or("", |(_, names)| names).replace(", ", "|");
+        let element = element.replace("<names>", &names);
         let each = if separator.is_empty() { element } else { format!("{element}({separator}{element})*") };
         let pattern = if alone.is_empty() { each } else { format!("{alone}|{each}") };
         let texts = |text: &str| text.split(" # ").map(str::to_owned).collect();
@@ -145,11 +143,8 @@ pub(crate) fn of(takes: &str) -> Kind {
         let text = |number: u64| format!("{number}{unit}");
         let mut bad = vec![text(high + 1), format!("1{}", text(high)), "x".to_owned(), format!("-1{unit}")];
         bad.extend(low.checked_sub(1).map(text));
-        return single(
-            &format!("{}{unit}", range(low, high)),
-            [low, high, low.midpoint(high)].map(text).into(),
-            bad,
-        );
+        let good = [low, high, low.midpoint(high)].map(text).into();
+        return single(&format!("{}{unit}", range(low, high)), good, bad);
     }
     let words: Vec<_> = rest.split([',', ' ']).filter(|word| !word.is_empty() && *word != "or").collect();
     let plain = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');

@@ -58,24 +58,15 @@ pub(crate) fn written(text: &str, rule: &Value) -> Value {
     }
 }
 
-/// Returns the values with one of them set at a path such as `haproxy.settings`.
-pub(crate) fn set(values: &mut Value, path: &str, value: Value) {
-    let at = path.split('.').fold(values, |at, key| &mut at[key]);
-    *at = value;
-}
-
 /// Returns the variables of a container as the kubelet sets them: it replaces references to those before.
 pub(crate) fn started(container: &Value) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> = Vec::new();
     for variable in container["env"].as_array().unwrap() {
-        let given = variable["value"].as_str().unwrap_or(if variable["name"] == "HOST_IP" {
-            "10.0.0.11"
-        } else {
-            "worker-1"
-        });
-        let text = env
-            .iter()
-            .fold(given.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value));
+        let of_node = if variable["name"] == "HOST_IP" { "10.0.0.11" } else { "worker-1" };
+        let given = variable["value"].as_str().unwrap_or(of_node).to_owned();
+        let fill =
+            |text: String, (name, value): &(String, String)| text.replace(&format!("$({name})"), value);
+        let text = env.iter().fold(given, fill);
         assert!(!text.contains("$("), "{text} names a variable that comes later");
         env.push((variable["name"].as_str().unwrap().to_owned(), text));
     }

@@ -1,7 +1,7 @@
 //! files/settings.json of the chart has what each program says of its settings, and a pattern for it: the chart refuses at
 //! rendering what a program would refuse at its start, in the same words. `make generate WHAT=chart` writes it.
 
-use super::program::{self, Program, set, written};
+use super::program::{self, Program, written};
 use super::{kinds, read, template};
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ fn chart_and_programs_refuse_the_same_settings() {
                 }
                 let said = program.mistakes(env);
                 expected.extend(said.keys().map(|flag| format!("{}.{}", program.of, camel(flag))));
-                set(&mut values, program.of, settings.into());
+                *program.of.split('.').fold(&mut values, |at, key| &mut at[key]) = settings.into();
             }
             // The two times of the gate may contradict each other.
             assert!(if good { expected.len() < 2 } else { expected.len() > 50 }, "{expected:?}");

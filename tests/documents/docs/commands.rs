@@ -33,21 +33,21 @@ fn every_documented_command_runs_or_has_a_reason_not_to() {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-// === Reading ===
-
 /// Returns the mistakes of a page that show before a run.
 fn mistakes(page: &Page) -> Vec<String> {
     let wrong = |block: &Block| {
         let commands = block.body.lines().any(|line| line.starts_with("$ "));
-        match (block.language.as_str(), block.note.strip_prefix(NOT_RUN).map(str::trim)) {
-            ("console" | "sh", Some("")) => Some("says not-run without a reason"),
-            ("console" | "sh", None) if !block.note.is_empty() => {
+        let has_reason = |why: &str| !why.trim().is_empty();
+        match block.language.as_str() {
+            "console" | "sh"
+                if !block.runs() && !block.note.strip_prefix(NOT_RUN).is_some_and(has_reason) =>
+            {
                 Some("takes `not-run: <reason>` or nothing")
             }
-            ("console", _) if !commands => Some("has no line with `$ `"),
-            ("console" | "sh", _) => None,
-            ("bash" | "shell" | "shell-session" | "zsh", _) => Some("is to be called console or sh"),
-            (_, _) if commands => Some("has commands: call it console"),
+            "console" if !commands => Some("has no line with `$ `"),
+            "console" | "sh" => None,
+            "bash" | "shell" | "shell-session" | "zsh" => Some("is to be called console or sh"),
+            _ if commands => Some("has commands: call it console"),
             _ => None,
         }
     };
@@ -61,8 +61,6 @@ impl Block {
         matches!(self.language.as_str(), "console" | "sh") && self.note.is_empty()
     }
 }
-
-// === Running ===
 
 fn run(page: &Page) -> Result<(), String> {
     let demo = Running::start(&["--no-haproxy"]);

@@ -49,25 +49,20 @@ fn before(page: &Page, block: &Block) -> String {
 }
 
 fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
-    let why = if let Some(source) = block.note.strip_prefix("not-tried:") {
+    let (is_right, why) = if let Some(source) = block.note.strip_prefix("not-tried:") {
         let says = before(page, block).to_lowercase().contains("not tried");
-        match (source.trim().starts_with("https://"), says) {
-            (true, true) => None,
-            (true, false) => Some("its section does not say that it was not tried"),
-            (false, _) => Some("names no source"),
-        }
+        let has_both = says && source.trim().starts_with("https://");
+        (has_both, "names no source, or its section does not say \"not tried\"")
     } else if let Some(test) = block.note.strip_prefix("tried-by:") {
-        let there = Path::new(pages::ROOT).join(test.trim()).is_file();
-        (!there).then_some("names a test that there is not")
+        (Path::new(pages::ROOT).join(test.trim()).is_file(), "names a test that there is not")
     } else if block.body.lines().any(|line| line.starts_with("resources:")) {
-        (!kustomize(&block.body)).then_some("is refused by kubectl kustomize")
+        (kustomize(&block.body), "is refused by kubectl kustomize")
     } else {
         let shown = lines(&block.body);
-        let stands = tried.iter().any(|file| file.contains(&shown));
-        (!stands)
-            .then_some("stands in no file that is tried, and does not say by what test or from where it is")
+        let is_tried = tried.iter().any(|file| file.contains(&shown));
+        (is_tried, "is in no file that is tried, and names no test and no source")
     };
-    why.map(|why| format!("{}:{}: this block {why}", page.path, block.line))
+    (!is_right).then(|| format!("{}:{}: this block {why}", page.path, block.line))
 }
 
 /// Returns true if kubectl can build it, with this repository in place of the published one.

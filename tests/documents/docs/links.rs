@@ -62,9 +62,8 @@ fn every_configuration_of_a_load_balancer_is_on_a_page() {
 /// Shows that the order of the site's pages has each document once, which `make generate WHAT=site` needs.
 #[test]
 fn every_document_is_a_page_of_the_site() {
-    let summary = pages::read("packaging/site/SUMMARY.md");
-    let mut listed: Vec<&str> =
-        summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let summary = Page::read("packaging/site/SUMMARY.md");
+    let mut listed: Vec<&str> = links(&summary).collect();
     listed.sort_unstable();
     let pages = pages::all();
     assert_eq!(listed, pages.iter().map(|page| page.path.as_str()).collect::<Vec<_>>());
@@ -119,10 +118,8 @@ fn every_test_of_the_table_of_promises_exists() {
             found += 1;
         }
         let layers: Vec<&str> = row[2].trim().split(", ").collect();
-        assert!(
-            layers.iter().all(|layer| ["code", "simulation", "program", "real"].contains(layer)),
-            "{row:?}"
-        );
+        let is_known = |layer: &&str| ["code", "simulation", "program", "real"].contains(layer);
+        assert!(layers.iter().all(is_known), "{row:?}");
         assert_eq!(layers.contains(&"real"), real, "{row:?}");
     }
     assert!(found > 60, "only {found} were found");

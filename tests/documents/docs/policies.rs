@@ -2,17 +2,11 @@
 
 use super::pages::read;
 
-/// Returns the first and the last supported release of Kubernetes.
-fn kubernetes() -> (String, String) {
+#[test]
+fn the_range_of_kubernetes_is_the_same_everywhere() {
     let versions = read("docs/versions.md");
     let row = versions.lines().find_map(|line| line.strip_prefix("| Kubernetes | ")).unwrap();
     let (first, last) = row.trim_end_matches(" |").split_once(" to ").unwrap();
-    (first.to_owned(), last.to_owned())
-}
-
-#[test]
-fn the_range_of_kubernetes_is_the_same_everywhere() {
-    let (first, last) = kubernetes();
     for page in ["README.md", "docs/getting-started.md", "docs/kubectl-nodegate.md"] {
         assert!(read(page).contains(&format!("Kubernetes {first} to {last}")), "{page} has another range");
     }
@@ -20,5 +14,5 @@ fn the_range_of_kubernetes_is_the_same_everywhere() {
     let workflow = read(".github/workflows/real-cluster.yml");
     let list = workflow.split("kubernetes: [").nth(1).unwrap().split(']').next().unwrap();
     let minors: Vec<&str> = list.split(", ").map(|version| version.rsplit_once('.').unwrap().0).collect();
-    assert_eq!((minors[0], minors[minors.len() - 1]), (&*first, &*last), "{minors:?}");
+    assert_eq!((minors[0], minors[minors.len() - 1]), (first, last), "{minors:?}");
 }

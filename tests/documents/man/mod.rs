@@ -5,7 +5,6 @@ mod pages;
 use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate};
 use nodegate_testbed::programs::system;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -17,15 +16,6 @@ fn programs() -> [Command; 5] {
         nodegate_shutdown::Args::command(),
         nodegate_kubectl::Args::command(),
     ]
-}
-
-fn generated() -> BTreeMap<String, String> {
-    let mut files = BTreeMap::new();
-    for program in programs() {
-        files.extend(pages::of(&program));
-        files.extend(completions(&program));
-    }
-    files
 }
 
 /// Returns the completions of a program, for each shell under the file name that the shell looks for.
@@ -51,7 +41,8 @@ fn completions(program: &Command) -> Vec<(String, String)> {
 }
 
 pub(crate) fn write_to(directory: &Path) {
-    for (name, text) in generated() {
+    let files = programs().map(|program| [pages::of(&program), completions(&program)].concat());
+    for (name, text) in files.concat() {
         let path = directory.join(&name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -67,11 +58,9 @@ fn man_formats_every_page_without_a_warning() {
         fs::read_dir(directory.path().join("man")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(pages.len() >= programs().len(), "{pages:?}");
     for page in pages {
-        let output = system("groff")
-            .args(["-man", "-Kutf8", "-Tutf8", "-ww", "-Wbreak", "-z"])
-            .arg(&page)
-            .output()
-            .unwrap();
+        let mut groff = system("groff");
+        groff.args(["-man", "-Kutf8", "-Tutf8", "-ww", "-Wbreak", "-z"]).arg(&page);
+        let output = groff.output().unwrap();
         let warnings = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
     }

@@ -5,7 +5,7 @@ mod support;
 
 use crate::docs::pages::read;
 use nodegate_testbed::programs::must_run;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,6 @@ use support::{default_of, install, seconds_of};
 
 /// The files that are whole, each an alternative to the others.
 const WHOLE: [&str; 4] = ["install", "install-host-checks", "install-host-signals", "install-openshift"];
-/// The file for the kubelet's directory.
-const STATIC_POD: &str = "static-pod";
 
 /// Returns the text of each rendered file in a directory, by its name without the extension.
 fn files(directory: &Path) -> BTreeMap<String, String> {
@@ -24,12 +22,6 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
     let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
     let files = entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap()));
     files.filter(|(name, _)| name != "kustomization").collect()
-}
-
-/// Returns the names of the files that are added to a whole one.
-fn additions() -> Vec<String> {
-    let names = files(&Path::new(ROOT).join("manifests")).into_keys();
-    names.filter(|name| !WHOLE.contains(&name.as_str()) && name != STATIC_POD).collect()
 }
 
 #[test]
@@ -49,10 +41,11 @@ fn the_manifests_are_what_the_chart_renders() {
 /// Shows that an addition repeats no object, so all of them can be applied with any whole file.
 #[test]
 fn every_file_of_manifests_adds_objects_of_its_own_and_only_known_fields() {
+    let all = files(&Path::new(ROOT).join("manifests"));
     for whole in WHOLE {
         let mut names = BTreeSet::new();
-        for file in additions().iter().map(String::as_str).chain([whole, STATIC_POD]) {
-            let manifests = manifest(file);
+        for (file, text) in all.iter().filter(|(name, _)| *name == whole || !WHOLE.contains(&name.as_str())) {
+            let manifests = Manifests::parse(text);
             manifests.0.iter().for_each(knows_every_field);
             for name in manifests.names() {
                 assert!(names.insert(name.clone()), "{file} with {whole}: {name} is there twice");
@@ -97,15 +90,10 @@ fn the_flow_schema_covers_exactly_the_agents_requests() {
         json!([{"kind": "ServiceAccount", "serviceAccount": {"namespace": "nodegate", "name": "nodegate"}}]);
     assert_eq!(rule.at("/subjects"), &account);
     let granted = [install().0, manifest("services").0].concat();
-    let may: BTreeSet<String> = granted
-        .iter()
-        .filter(|object| object.at("/kind").as_str().is_some_and(|kind| kind.ends_with("Role")))
-        .flat_map(|role| role.every("/rules"))
-        .map(|rule| format!("{} {} {}", rule["apiGroups"], rule["resources"], rule["verbs"]))
-        .collect();
-    let flows = rule.every("/resourceRules").iter();
-    let flows: BTreeSet<_> =
-        flows.map(|rule| format!("{} {} {}", rule["apiGroups"], rule["resources"], rule["verbs"])).collect();
+    let requests = |rule: &Value| format!("{} {} {}", rule["apiGroups"], rule["resources"], rule["verbs"]);
+    // Roles alone have rules.
+    let may: BTreeSet<_> = granted.iter().flat_map(|object| object.every("/rules")).map(requests).collect();
+    let flows: BTreeSet<_> = rule.every("/resourceRules").iter().map(requests).collect();
     assert_eq!(flows, may);
 }
 

@@ -28,9 +28,7 @@ fn the_manifests_give_these_rights_and_no_others() {
     let mut found = String::new();
     for file in FILES {
         for object in manifest(file).0 {
-            let text = |pointer: &str| {
-                object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let namespace = text("/metadata/namespace");
             for rule in object.every("/rules") {
                 let what = ["verbs", "resources", "resourceNames"].map(|key| words(rule, key)).join(" ");

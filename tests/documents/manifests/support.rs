@@ -42,11 +42,8 @@ impl Manifests {
     }
 
     pub(crate) fn the(&self, kind: &str, name: &str) -> &Value {
-        let found: Vec<_> = self
-            .0
-            .iter()
-            .filter(|object| object.at("/kind") == kind && object.at("/metadata/name") == name)
-            .collect();
+        let is_it = |object: &&Value| object.at("/kind") == kind && object.at("/metadata/name") == name;
+        let found: Vec<_> = self.0.iter().filter(is_it).collect();
         assert_eq!(found.len(), 1, "{kind} {name} among {:?}", self.names());
         found[0]
     }

@@ -21,22 +21,14 @@ struct Component {
 }
 
 impl Component {
-    fn of(manifest_name: &str, program: &str) -> Self {
-        let objects = manifest(manifest_name).0;
-        let the = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
-        let dashboard = the("ConfigMap")["data"][format!("{program}-dashboard.json")].as_str().unwrap();
-        Self {
-            rules: the("PrometheusRule")["spec"].clone(),
-            dashboard: serde_json::from_str(dashboard).unwrap(),
-        }
-    }
-
     fn all() -> [Self; 3] {
-        [
-            Self::of("prometheus", "nodegate"),
-            Self::of("prometheus-haproxy", "nodegate-haproxy"),
-            Self::of("prometheus-eviction-gate", "nodegate-eviction-gate"),
-        ]
+        ["prometheus", "prometheus-haproxy", "prometheus-eviction-gate"].map(|file| {
+            let objects = manifest(file).0;
+            let the = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+            let name = format!("{}-dashboard.json", file.replace("prometheus", "nodegate"));
+            let dashboard = serde_json::from_str(the("ConfigMap")["data"][name].as_str().unwrap()).unwrap();
+            Self { rules: the("PrometheusRule")["spec"].clone(), dashboard }
+        })
     }
 
     fn alerts(&self) -> Vec<&Value> {

@@ -14,8 +14,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// has a text as its only layer, the site has one page.
 const STAND_INS: &str = "tests/documents/release/stand-ins";
 
-/// The section of a version in the changelog, without its date.
-const SECTION: &str = "### Upgrading\n\nNothing to do.\n";
+/// The date of a release in the changelog.
+const DATE: &str = " - 2026-01-01";
 
 /// A clone of the current work tree, with its changes committed.
 struct Clone {
@@ -23,21 +23,19 @@ struct Clone {
 }
 
 impl Clone {
-    /// Clones the work tree as a release: its changelog has a date, and its commit a tag.
-    fn new() -> Self {
-        let clone = Self::with_changelog(&format!("## [{VERSION}] - 2026-01-01\n\n{SECTION}"));
-        clone.must(&format!("git tag v{VERSION}"));
-        clone
-    }
-
-    fn with_changelog(changelog: &str) -> Self {
+    /// Clones the work tree. In a release, the changelog has a date, and the commit a tag.
+    fn new(date: &str, is_tagged: bool) -> Self {
         let clone = Self { directory: tempfile::tempdir().unwrap() };
         let root = env!("CARGO_MANIFEST_DIR");
         clone.must(&format!("git -C {root} ls-files --cached --others --exclude-standard -z | tar -C {root} --null -T - -c | tar x"));
+        let changelog = format!("## [{VERSION}]{date}\n\n### Upgrading\n\nNothing to do.\n");
         fs::write(clone.path().join("CHANGELOG.md"), changelog).unwrap();
         clone.must(&format!("cp -r {STAND_INS}/. ."));
         let git = "git -c user.name=nodegate -c user.email=nodegate@localhost -c commit.gpgsign=false";
         clone.must(&format!("git init --quiet && git add . && {git} commit --quiet --message release"));
+        if is_tagged {
+            clone.must(&format!("git tag v{VERSION}"));
+        }
         clone
     }
 
@@ -72,7 +70,7 @@ impl Clone {
 
 #[test]
 fn every_released_file_is_in_the_checksums_and_reproducible() {
-    let clone = Clone::new();
+    let clone = Clone::new(DATE, true);
     let (one, other) = (clone.release("one"), clone.release("other"));
     let check = ["--check", "--strict", "--quiet", "SHA256SUMS"];
     must_run(system("sha256sum").args(check).current_dir(&one));
@@ -125,15 +123,12 @@ fn krews_manifest_matches_the_archives(release: &Path, sums: &str) {
 
 #[test]
 fn a_date_and_a_tag_come_together_or_it_is_a_rehearsal() {
-    for (heading, tagged, said) in
-        [(" - 2026-01-01", false, "and not both"), ("", true, "and not both"), ("", false, "a rehearsal")]
+    for (date, is_tagged, said) in
+        [(DATE, false, "and not both"), ("", true, "and not both"), ("", false, "a rehearsal")]
     {
-        let clone = Clone::with_changelog(&format!("## [{VERSION}]{heading}\n\n{SECTION}"));
-        if tagged {
-            clone.must(&format!("git tag v{VERSION}"));
-        }
+        let clone = Clone::new(date, is_tagged);
         let release = clone.run(&format!("CARGO_TARGET_DIR=$PWD/target/out hack/release {VERSION} 2>&1"));
         assert_eq!(release.is_ok(), said == "a rehearsal");
-        assert!(release.unwrap_or_else(|error| error).contains(said), "{heading} {tagged}");
+        assert!(release.unwrap_or_else(|error| error).contains(said), "{date} {is_tagged}");
     }
 }

@@ -1,6 +1,6 @@
 //! Images and chart in a real registry, pushed by digest.
 
-use super::{Clone, VERSION};
+use super::{Clone, DATE, VERSION};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::system;
 use nodegate_testbed::until_or;
@@ -38,7 +38,7 @@ impl Registry {
 
 #[test]
 fn images_and_chart_are_pushed_by_digest_and_the_chart_deploys_them() {
-    let (clone, work) = (Clone::new(), tempfile::tempdir().unwrap());
+    let (clone, work) = (Clone::new(DATE, true), tempfile::tempdir().unwrap());
     let registry = Registry::start(work.path());
     let image = format!("{}/lb/nodegate", registry.address);
     let run = |script: &str| {

@@ -122,7 +122,7 @@ pub(super) fn registry(cluster: &RealCluster, second: &SecondNode<'_>) -> Progra
 
 /// A load balancer at one of the page's addresses, with the page's backend, and its clients.
 pub(super) struct Balancer {
-    haproxy: Haproxy,
+    pub(super) haproxy: Haproxy,
     pub(super) clients: Prober,
 }
 
@@ -139,13 +139,5 @@ impl Balancer {
         haproxy.wait_server(SECOND_NODE, "up", LiveServer::is_ready);
         let clients = Prober::start(clients, new_connection, REQUESTS_A_SECOND, CLIENTS);
         Self { haproxy, clients }
-    }
-
-    pub(super) fn wait_out(&self) {
-        self.haproxy.wait_server(REAL_NODE, "draining", LiveServer::is_draining);
-    }
-
-    pub(super) fn wait_back(&self) {
-        self.haproxy.wait_server(REAL_NODE, "back", LiveServer::is_ready);
     }
 }

@@ -8,6 +8,7 @@ use crate::pages::{Page, Step, matches};
 use crate::rollout::ingress::{Hook, make_image, service, workload};
 use crate::site::{POOL, Pods};
 use machine::{Balancer, Machine, registry, reuse_builds};
+use nodegate_testbed::haproxy::LiveServer;
 use nodegate_testbed::prober::Probe;
 use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE_IP, seen};
 use std::fs;
@@ -106,11 +107,13 @@ fn take(machine: &mut Machine, step: &Step, balancers: &[Balancer]) {
     if step.command.starts_with("git clone ") {
         reuse_builds(&machine.directory.join("nodegate"));
     }
-    if step.prints == "503\n" {
-        balancers.iter().for_each(Balancer::wait_out);
-    }
-    if step.command.starts_with("kubectl uncordon ") {
-        balancers.iter().for_each(Balancer::wait_back);
+    for balancer in balancers {
+        if step.prints == "503\n" {
+            balancer.haproxy.wait_server(REAL_NODE, "draining", LiveServer::is_draining);
+        }
+        if step.command.starts_with("kubectl uncordon ") {
+            balancer.haproxy.wait_server(REAL_NODE, "back", LiveServer::is_ready);
+        }
     }
 }
 

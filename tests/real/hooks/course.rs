@@ -1,6 +1,6 @@
 //! The course of an ending: when balancers have acknowledged and pods end, and which requests are lost.
 
-use crate::site::{Site, WAYS, Way, drain, listens};
+use crate::site::{HELD, PLAIN, Site, WAYS, drain, listens};
 use nodegate_testbed::real_cluster::{seen, until_so};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,8 +39,7 @@ impl Course {
         let mut course = Self { began, out, acknowledged, ending, plain, held, agent };
         let step = || {
             let ending = site.pods.are_ending();
-            let [plain, held, agent] =
-                [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
+            let [plain, held, agent] = [PLAIN.address(), HELD.address(), site.agent].map(|at| !listens(at));
             // The agent last: an end that is seen without acknowledged came too early.
             thread::sleep(RENDERED);
             let state = drain(site.agent);

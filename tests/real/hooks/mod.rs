@@ -5,11 +5,9 @@ mod deletion;
 mod shutdown;
 
 use crate::daemonset::Installed;
-use crate::site::{HOOK, Pods, Way, drain};
-use nodegate_testbed::http;
+use crate::site::{HELD, HOOK, Pods, drain, metric};
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, repository_file, seen, until_so};
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,12 +44,6 @@ fn start_in_the_network_of_pods(cluster: &RealCluster) {
     cluster.kubectl.must(&ready);
 }
 
-/// Returns the value of a metric of the agent, 0 without it.
-fn metric(agent: SocketAddr, series: &str) -> usize {
-    let page = http::get(agent, "/metrics").map(|page| page.body).unwrap_or_default();
-    page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
-}
-
 /// The hook costs a node in service only its settling time; those of many pods wait together.
 #[test]
 #[ignore = "make real-cluster-test"]
@@ -64,7 +56,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     after(Instant::now(), "the agent to know its prober", || drain(address)["acknowledged_ready"] == true);
     let pods = Pods::prepare(&cluster);
 
-    pods.start(Way::Held);
+    pods.start(HELD);
     let began = Instant::now();
     pods.delete(&["held"]);
     let in_service = after(began, "the pod to end on a node in service", || pods.is_gone("held"));

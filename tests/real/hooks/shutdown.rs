@@ -3,7 +3,7 @@
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
 use crate::rollout::ingress::{Hook, make_image, service, workload};
-use crate::site::{POOL, Pods, Site, WAYS, Way, new_connection};
+use crate::site::{POOL, Pods, Site, WAYS, new_connection};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::real_cluster::{
     DEADLINE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file, seen, until_so,
@@ -50,7 +50,7 @@ fn a_graceful_shutdown_ends_the_agent_last() {
             cluster.wait_pod_agent();
             site.wait_in_service();
         }
-        let mut power = with_kubelet(&cluster, GRACEFUL, &WAYS.map(Way::name));
+        let mut power = with_kubelet(&cluster, GRACEFUL, &WAYS.map(|way| way.name));
         if beside {
             power.start_nodegate_shutdown();
         }
@@ -91,7 +91,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str])
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster);
-    let mut power = with_kubelet(&cluster, "", &WAYS.map(Way::name));
+    let mut power = with_kubelet(&cluster, "", &WAYS.map(|way| way.name));
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
     let what = "shutdown that is not configured";

@@ -2,29 +2,29 @@
 
 use crate::lab::{Lab, evict};
 use nodegate_testbed::stub::Act;
-use nodegate_testbed::{ProbeReply, pods, until};
-use std::sync::Arc;
+use nodegate_testbed::{NODE, ProbeReply, pods, until};
+use serde_json::json;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const NODES: usize = 80;
+/// Two full nodes: more reviews than the gate decides at the same time.
+const PODS: usize = 220;
 
+/// Evicts all of these pods at the same time.
 fn all(lab: &Lab, names: &[String]) -> Vec<ProbeReply> {
     let api = lab.sim.address();
-    let each: Vec<_> = names
-        .iter()
-        .map(|name| {
-            let name = name.clone();
-            std::thread::Builder::new().stack_size(256 << 10).spawn(move || evict(api, &name, "")).unwrap()
-        })
-        .collect();
-    each.into_iter().map(|thread| thread.join().unwrap()).collect()
+    thread::scope(|scope| {
+        let each: Vec<_> = names.iter().map(|name| scope.spawn(move || evict(api, name, ""))).collect();
+        each.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// With more drains than lookups of agents at a time, the others are held, too.
 #[test]
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
-    let gate = lab.gate_in("agent=1000", &[]);
+    let gate = lab.gate("agent=1000", &[]);
     lab.agent.now(Act::Hang);
     let mut names = Vec::new();
     for number in 0..NODES {
@@ -45,12 +45,28 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     assert!(gate.metric("nodegate_gate_agent_lookups_total{result=\"overloaded\"}") >= 1);
 }
 
+#[test]
+fn all_pods_of_full_nodes_wait_at_the_same_time() {
+    let lab = Lab::new();
+    let gate = lab.gate("", &["--max-hold=1h"]);
+    lab.sim.cordon(NODE);
+    let names: Vec<_> = (0..PODS).map(|number| format!("p{number}")).collect();
+    for name in &names {
+        lab.pod(name);
+    }
+    let codes = || all(&lab, &names).iter().map(|one| one.status).collect::<Vec<_>>();
+    assert_eq!(codes(), [429; PODS]);
+    lab.agent_says(|said| said["acknowledged"] = json!(true));
+    assert_eq!(codes(), [201; PODS], "{}", gate.log());
+    assert_eq!(gate.metric("nodegate_gate_unacknowledged_total"), 0);
+}
+
 /// What the gate costs an eviction that it does not hold.
 #[test]
 #[ignore = "measures: make drains"]
 fn an_eviction_without_a_drain_takes_at_most_fifty_milliseconds_more() {
     const EVICTIONS: usize = 500;
-    let lab = Arc::new(Lab::new());
+    let lab = Lab::new();
     let measure = |prefix: &str| {
         let mut times: Vec<Duration> = Vec::new();
         for number in 0..EVICTIONS {
@@ -64,7 +80,7 @@ fn an_eviction_without_a_drain_takes_at_most_fifty_milliseconds_more() {
         (times[EVICTIONS / 2], times[EVICTIONS * 99 / 100])
     };
     let without = measure("without");
-    let _gate = lab.gate_in("agent=1000,review=2500", &[]);
+    let _gate = lab.gate("agent=1000,review=2500", &[]);
     let with = measure("with");
     println!("| evictions on a node that does not drain | p50 | p99 |\n|---|---|---|");
     for (name, (half, most)) in [("without the gate", without), ("with the gate", with)] {

@@ -26,7 +26,7 @@ fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     write(Duration::from_hours(1), now);
     let flags =
         [format!("--tls-cert-file={}", certificate.display()), format!("--tls-key-file={}", key.display())];
-    let gate = lab.gate_in("self_check=1000", &flags.each_ref().map(String::as_str));
+    let gate = lab.gate("self_check=1000", &flags.each_ref().map(String::as_str));
     lab.sim.cordon(NODE);
     lab.pod("q");
     assert_eq!(lab.evict("p").status, 429);

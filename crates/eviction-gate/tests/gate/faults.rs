@@ -3,18 +3,19 @@
 use crate::lab::{Lab, NAME, NAMESPACE, configuration, evict};
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{NODE, until, until_or};
+use serde_json::json;
 
 #[test]
 fn either_of_two_replicas_answers() {
     let lab = Lab::new();
-    let gates = [lab.gate_in("self_check=1000", &[]), lab.gate_in("self_check=1000", &[])];
+    let gates = [lab.gate("self_check=1000", &[]), lab.gate("self_check=1000", &[])];
     lab.sim.cordon(NODE);
     until("both to have held", || {
         assert_eq!(lab.evict("p").status, 429);
         gates.iter().all(|gate| gate.reviews_of("denied", "waiting") >= 1).then_some(())
     });
     // After SIGTERM the gate still answers reviews.
-    let slow = lab.gate_in("shutdown=30000", &[]);
+    let slow = lab.gate("shutdown=30000", &[]);
     nodegate_testbed::process::signal(slow.program.pid(), "TERM");
     slow.wait_for("still answering reviews");
     assert_eq!((slow.page("/readyz").status, slow.page("/livez").status), (503, 200));
@@ -28,22 +29,19 @@ fn either_of_two_replicas_answers() {
 #[test]
 fn errors_of_the_api_server_let_evictions_go_on() {
     let lab = Lab::new();
-    let gate = lab.gate_in("review=20000", &["--max-hold=1h"]);
+    let gate = lab.gate("review=20000", &["--max-hold=1h"]);
     lab.sim.cordon(NODE);
     let gets = |plural: &'static str| FaultScope::all().resources(&[plural]).verbs(&["get"]);
-    for (number, effect) in [Effect::Forbidden, Effect::Hang, Effect::Status { code: 500, retry_after: 0 }]
-        .into_iter()
-        .enumerate()
-    {
+    let failing = Effect::Status { code: 500, retry_after: 0 };
+    for (name, effect) in [("a", Effect::Forbidden), ("b", Effect::Hang), ("c", failing)] {
         let fault = lab.sim.faults().add(effect.on(gets("nodes")));
-        let name = format!("p{number}");
-        lab.pod(&name);
-        let evicted = lab.evict(&name);
+        lab.pod(name);
+        let evicted = lab.evict(name);
         assert_eq!(evicted.status, 201, "{evicted:?}");
         assert!(evicted.header("warning").unwrap().contains("evicting anyway"));
         lab.sim.faults().remove(fault);
-        gate.wait_for_reviews("allowed", "error", number as u64 + 1);
     }
+    gate.wait_for_reviews("allowed", "error", 3);
     gate.wait_for("review failed; evicting without a hold");
     // A namespace that can't be read has no annotation.
     let fault = lab.sim.faults().add(Effect::Forbidden.on(gets("namespaces")));
@@ -56,20 +54,28 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     lab.cluster.kill_api();
     lab.cluster.restart_api();
     assert_eq!(lab.evict("q").status, 429);
-    // So are credentials that are no longer accepted.
-    lab.sim.rotate_token("gate-token", "another");
-    lab.pod("r");
-    assert_eq!(lab.evict("r").status, 201);
-    gate.wait_for("Unauthorized");
-    std::fs::write(lab.file("gate.kubeconfig"), lab.sim.kubeconfig_for("another")).unwrap();
-    assert_eq!(lab.evict("q").status, 429);
+    // So are credentials that are no longer accepted: first those of the kubeconfig, then those of a plugin in its place.
+    let (api, credential) = ("client.authentication.k8s.io/v1", lab.file("credential"));
+    let plugin =
+        json!({"apiVersion": api, "interactiveMode": "Never", "command": "cat", "args": [credential]});
+    for (old, new) in [("gate-token", "second"), ("second", "third")] {
+        lab.sim.rotate_token(old, new);
+        lab.pod(new);
+        assert_eq!(lab.evict(new).status, 201);
+        gate.wait_for("Unauthorized");
+        let issued = json!({"apiVersion": api, "kind": "ExecCredential", "status": {"token": new}});
+        std::fs::write(&credential, issued.to_string()).unwrap();
+        let kubeconfig = lab.sim.kubeconfig_as(&json!({"exec": plugin}));
+        std::fs::write(lab.file("gate.kubeconfig"), kubeconfig).unwrap();
+        assert_eq!(lab.evict("q").status, 429);
+    }
 }
 
 /// Whatever the cause: the gate sees only that its own test eviction does not come back.
 #[test]
 fn the_gate_reports_that_evictions_bypass_it() {
     let lab = Lab::new();
-    let gate = lab.gate_in("self_check=1000", &[]);
+    let gate = lab.gate("self_check=1000", &[]);
     assert_eq!(gate.metric("nodegate_gate_self_check_passed"), 1);
     let passes = |value| {
         until_or(

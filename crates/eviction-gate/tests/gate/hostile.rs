@@ -143,7 +143,7 @@ fn cant_keep_the_api_server_out(addresses: u8) {
     network.shell(NETWORK);
     let _stay = network.stay();
     let lab = Lab::new();
-    let gate = lab.gate(&["--max-hold=1h"]);
+    let gate = lab.gate("", &["--max-hold=1h"]);
     lab.sim.cordon(NODE);
     let way = Way { addresses, ..Way::new(&lab, &gate) };
     for behaviour in Behaviour::ALL {
@@ -179,7 +179,6 @@ fn cant_keep_the_api_server_out(addresses: u8) {
         assert!(memory < MEMORY_KIB, "{behaviour:?}: {memory} KiB");
         let held = process::descriptors(gate.program.pid());
         assert!(held < PLACES + BURST + OWN_DESCRIPTORS, "{behaviour:?}: {held} descriptors");
-        println!("{behaviour:?} of {addresses}: {slowest:.2?} at most, {memory} KiB, {held} descriptors");
         runtime.shutdown_background();
     }
     assert_eq!(gate.metric("nodegate_gate_unacknowledged_total"), 0);
@@ -217,7 +216,7 @@ fn no_body_fills_the_memory() {
     const BODIES: usize = 500;
     const AT_ONCE: usize = 16;
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     let (way, runtime) = (Way::new(&lab, &gate), runtime());
     // One that does not end gets an answer.
     let answer = runtime.block_on(way.play(Behaviour::LongBody)).unwrap();
@@ -241,7 +240,6 @@ fn no_body_fills_the_memory() {
     let codes: Vec<_> = senders.into_iter().flat_map(|sender| runtime.block_on(sender).unwrap()).collect();
     let peak = process::proc(gate.program.pid()).status().unwrap().vmhwm.unwrap();
     let count = |code: &str| codes.iter().filter(|found| *found == code).count();
-    println!("{} read, {} refused, {} late; {peak} KiB", count("200"), count("400"), count("408"));
     assert!(count("200") > 0 && count("400") > 0, "{codes:?}");
     assert!(peak < MEMORY_KIB, "{peak} KiB");
     assert!(gate.log().lines().all(|line| line.len() < 1000), "{}", gate.log());
@@ -253,14 +251,13 @@ fn no_body_fills_the_memory() {
 #[test]
 fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     lab.sim.cordon(NODE);
     lab.sim.counters().reset();
     let (way, runtime) = (Way::new(&lab, &gate), runtime());
     let forged = request(&review("\\nERROR forged \\u001b[2J \\u202e"));
     let sound = request(&review("CREATE"));
     let began = Instant::now();
-    let mut denied = 0;
     runtime.block_on(async {
         let mut answer = [0; 4096];
         while began.elapsed() < Duration::from_secs(5) {
@@ -271,12 +268,10 @@ fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
                 let read = stream.read(&mut answer).await.unwrap();
                 let answer = String::from_utf8_lossy(&answer[..read]);
                 assert!(*request == forged || answer.starts_with("HTTP/1.1 200 "), "{answer}");
-                denied += usize::from(answer.contains("too many reviews"));
             }
         }
     });
     let seconds = began.elapsed().as_secs() + 1;
-    println!("{denied} denied because they were too many");
     let log = gate.log();
     let rejected = log.lines().filter(|line| line.contains("rejected a request")).count() as u64;
     assert!((1..=seconds + 1).contains(&rejected), "{rejected} lines in {seconds} s");

@@ -82,13 +82,9 @@ impl Lab {
         self.agent.now(answer("200 OK", &said.to_string()));
     }
 
-    /// Starts a gate, and waits until evictions come to it.
-    pub(crate) fn gate(&self, args: &[&str]) -> Gate {
-        self.gate_in("", args)
-    }
-
-    /// The same with other waits, such as `agent=1000,shutdown=2000` (milliseconds).
-    pub(crate) fn gate_in(&self, times: &str, args: &[&str]) -> Gate {
+    /// Starts a gate with other waits, such as `agent=1000,shutdown=2000` (milliseconds), and waits until evictions come
+    /// to it.
+    pub(crate) fn gate(&self, times: &str, args: &[&str]) -> Gate {
         let gate = self.start_gate(times, args);
         gate.wait_for("self-check passed");
         gate

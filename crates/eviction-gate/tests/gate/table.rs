@@ -21,7 +21,7 @@ fn denied(evicted: &ProbeReply, says: &str) {
 #[test]
 fn an_eviction_waits_for_the_acknowledgement() {
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     lab.sim.cordon(NODE);
     let first = lab.evict("p");
     denied(&first, "1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health");
@@ -59,7 +59,7 @@ fn an_eviction_waits_for_the_acknowledgement() {
 #[test]
 fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate("", &[]);
     lab.sim.cordon(NODE);
     lab.pod("q");
     lab.pod("r");
@@ -87,7 +87,7 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
 #[test]
 fn an_agent_that_cant_be_used_holds() {
     let lab = Lab::new();
-    let gate = lab.gate_in("agent=1000", &[]);
+    let gate = lab.gate("agent=1000", &[]);
     lab.sim.cordon(NODE);
     lab.agent.now(Act::Hang);
     denied(&lab.evict("p"), "the node's agent does not answer");

@@ -18,14 +18,12 @@ fn a_malformed_answer_is_a_row() {
     let mut from_the_future = ready("clock");
     from_the_future["flips"] = json!([{"at_unix_ms": u64::MAX, "age_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
     from_the_future["uptime_ms"] = json!(u64::MAX);
+    let wrong_verdict = ready("a").to_string().replace("\"verdict\":\"ready\"", "\"verdict\":\"up\"");
     let lab = Lab::new([
         ("endless", sends(format!("HTTP/1.1 200 OK\r\n\r\n{}", " ".repeat(1 << 21)))),
         ("not-json", http("<html>")),
         ("other-json", http("{}")),
-        (
-            "wrong-verdict",
-            http(&ready("a").to_string().replace("\"verdict\":\"ready\"", "\"verdict\":\"up\"")),
-        ),
+        ("wrong-verdict", http(&wrong_verdict)),
         ("moved", sends("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")),
         ("steering", says(&steering)),
         ("clock", says(&from_the_future)),

@@ -5,40 +5,39 @@
 use crate::lab::{Lab, Said, program, ready, says};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate_kube_sim::ADMIN_TOKEN;
-use nodegate_testbed::network::ports::Loopback;
+use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{http, programs, until};
-use serde_json::Value;
+use nodegate_testbed::{Agent, Scenario, programs};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-const TLS: &str = "server: $SERVER, certificate-authority-data: $CA";
-const TOKEN: &str = "token: $TOKEN";
-/// A plugin that prints the token.
-const V1: &str = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
-
-const CONTEXT: &str = "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n";
-
 const FORMS: &str = include_str!("kubeconfigs.txt");
+
+/// The parts of forms, each before the parts that it names.
+const PARTS: [(&str, &str); 8] = [
+    ("WHOLE", "apiVersion: v1\nkind: Config\n$CONTENTS"),
+    ("CONTENTS", "$CONTEXT$PARTS"),
+    ("PARTS", "clusters: [{name: k, cluster: {$TLS}}]\nusers:\n- {name: u, user: {$TOKEN-FIELD}}\n"),
+    ("CONTEXT", "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n"),
+    ("TOKEN-FIELD", "token: $TOKEN"),
+    ("TLS", "server: $SERVER, certificate-authority-data: $CA"),
+    ("V1", "$API/v1, interactiveMode: Never"),
+    ("API", "apiVersion: client.authentication.k8s.io"),
+];
 
 /// The values of a simulated cluster, and the files that the forms name.
 struct Values(Vec<(&'static str, String)>);
 
 impl Values {
     fn new(lab: &Lab, dir: &Path) -> Self {
-        let url = lab.sim.url();
-        let certificate = lab.sim.client_certificate().unwrap();
-        let of = |name: &str| certificate[name].as_str().unwrap().to_owned();
-        let (ca, cert, key) =
-            (lab.sim.ca_pem().unwrap(), of("client-certificate-data"), of("client-key-data"));
-        let plain = |text: &str| String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
+        let (url, ca, [cert, key]) = (lab.sim.url(), lab.sim.ca_pem().unwrap(), certificate(&lab.sim));
         let in_lines = |text: &str| {
             let lines: Vec<_> =
                 text.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -46,21 +45,20 @@ impl Values {
         };
         let credential = |version: &str, status: Value| {
             let api = format!("client.authentication.k8s.io/{version}");
-            serde_json::json!({"apiVersion": api, "kind": "ExecCredential", "status": status}).to_string()
+            json!({"apiVersion": api, "kind": "ExecCredential", "status": status}).to_string()
         };
-        let token = serde_json::json!({"token": ADMIN_TOKEN});
-        let of_certificate =
-            serde_json::json!({"clientCertificateData": plain(&cert), "clientKeyData": plain(&key)});
+        let token = json!({"token": ADMIN_TOKEN});
+        let of_certificate = json!({"clientCertificateData": cert, "clientKeyData": key});
         for (name, text) in [
             ("token", ADMIN_TOKEN.to_owned()),
             ("token-with-line-break", format!("{ADMIN_TOKEN}\n")),
             ("wrong", "wrong".to_owned()),
             ("empty", "\n".to_owned()),
             ("ca.pem", ca.clone()),
-            ("bundle.pem", format!("# Ours\n{}{ca}", plain(&cert))),
-            ("cert.pem", plain(&cert)),
-            ("key.pem", plain(&key)),
-            ("both.pem", format!("{}{}", plain(&cert), plain(&key))),
+            ("bundle.pem", format!("# Ours\n{cert}{ca}")),
+            ("cert.pem", cert.clone()),
+            ("key.pem", key.clone()),
+            ("both.pem", format!("{cert}{key}")),
             ("credential", credential("v1", token.clone())),
             ("credential-v1beta1", credential("v1beta1", token)),
             ("credential-certificate", credential("v1", of_certificate)),
@@ -69,13 +67,9 @@ impl Values {
             fs::write(dir.join(name), text).unwrap();
         }
         fs::set_permissions(dir.join("plugin"), fs::Permissions::from_mode(0o755)).unwrap();
-        let (ca, address) = (STANDARD.encode(&ca), url.trim_start_matches("https://").to_owned());
+        let [ca, cert, key] = [ca, cert, key].map(|pem| STANDARD.encode(pem));
+        let address = url.trim_start_matches("https://").to_owned();
         Self(vec![
-            ("API", "apiVersion: client.authentication.k8s.io".to_owned()),
-            ("CONTEXT", CONTEXT.to_owned()),
-            ("TOKEN-FIELD", TOKEN.to_owned()),
-            ("TLS", TLS.to_owned()),
-            ("V1", V1.to_owned()),
             ("CERT-IN-LINES", in_lines(&cert)),
             ("KEY-IN-LINES", in_lines(&key)),
             ("CA-IN-LINES", in_lines(&ca)),
@@ -90,46 +84,40 @@ impl Values {
         ])
     }
 
-    fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), value))
+    /// Replaces the names of parts and of values. A form may be another one of a part.
+    fn fill(&self, part: &str, form: &str, text: &str) -> String {
+        let other = |name: &str, usual| if name == part { form } else { usual };
+        let parts = PARTS.into_iter().map(|(name, usual)| (name, other(name, usual)));
+        let values = self.0.iter().map(|(name, value)| (*name, value.as_str()));
+        let replace = |text: String, (name, by): (&str, &str)| text.replace(&format!("${name}"), by);
+        parts.chain(values).fold(text.to_owned(), replace)
     }
 
-    /// Returns the lists of a kubeconfig with these fields of the cluster and of the user.
-    fn parts(&self, cluster: &str, user: &str) -> String {
-        let user = if user == "{}" { "" } else { user };
-        self.fill(&format!(
-            "clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers:\n- {{name: u, user: {{{user}}}}}\n"
-        ))
-    }
-
-    fn contents(&self, cluster: &str, user: &str) -> String {
-        format!("{CONTEXT}{}", self.parts(cluster, user))
-    }
-
-    fn whole(&self, cluster: &str, user: &str) -> String {
-        format!("apiVersion: v1\nkind: Config\n{}", self.contents(cluster, user))
-    }
-
-    fn write(&self, dir: &Path, name: &str, text: &str) -> String {
-        let paths = text.split('+').enumerate().map(|(number, part)| {
-            let whole = self.whole(TLS, TOKEN);
-            let bytes = match part {
-                "JSON" => serde_saphyr::from_str::<Value>(&whole).unwrap().to_string().into_bytes(),
-                "BOM" => format!("\u{feff}{whole}").into_bytes(),
-                "CRLF" => whole.replace('\n', "\r\n").into_bytes(),
-                part => {
-                    let part =
-                        part.replace("$WHOLE", &whole).replace("$CONTENTS", &self.contents(TLS, TOKEN));
-                    self.fill(&part.replace("$PARTS", &self.parts(TLS, TOKEN))).into_bytes()
-                }
-            };
+    fn write(&self, dir: &Path, name: &str, kind: &str, form: &str) -> String {
+        let whole = |part, form| self.fill(part, form, "$WHOLE");
+        let texts = match (kind, form) {
+            ("user", form) => vec![whole("TOKEN-FIELD", form)],
+            ("cluster", form) => vec![whole("TLS", form)],
+            (_, "JSON") => vec![serde_saphyr::from_str::<Value>(&whole("", "")).unwrap().to_string()],
+            (_, "BOM") => vec![format!("\u{feff}{}", whole("", ""))],
+            (_, "CRLF") => vec![whole("", "").replace('\n', "\r\n")],
+            _ => form.split('+').map(|file| self.fill("", "", &file.replace(r"\n", "\n"))).collect(),
+        };
+        let paths = texts.iter().enumerate().map(|(number, text)| {
             let path = dir.join(format!("{name}-{number}"));
-            fs::write(&path, bytes).unwrap();
+            fs::write(&path, text).unwrap();
             path.display().to_string()
         });
         // A file that does not exist counts in no list.
         paths.chain([dir.join("absent").display().to_string()]).collect::<Vec<_>>().join(":")
     }
+}
+
+/// Returns the administrator's certificate and its key.
+fn certificate(sim: &Sim) -> [String; 2] {
+    let user = sim.client_certificate().unwrap();
+    let fields = ["client-certificate-data", "client-key-data"];
+    fields.map(|field| String::from_utf8(STANDARD.decode(user[field].as_str().unwrap()).unwrap()).unwrap())
 }
 
 fn proxy() -> StubServer {
@@ -151,19 +139,13 @@ fn clean(program: impl AsRef<std::ffi::OsStr>, kubeconfig: &str, dir: &Path) -> 
 }
 
 /// Returns whether each program accepts the kubeconfig, with the words of those that do not.
-fn verdicts(dir: &Path, kubeconfig: &str, address: SocketAddr) -> [(&'static str, bool, String); 3] {
+fn verdicts(dir: &Path, kubeconfig: &str) -> [(&'static str, bool, String); 3] {
     let kubectl = Said::of(&clean("kubectl", kubeconfig, dir).args(["get", "nodes"]).output().unwrap());
     let mut plugin = clean(program().get_program(), kubeconfig, dir);
     let plugin = Said::of(&plugin.arg("--via=proxy").output().unwrap());
     let mut agent = clean(programs::agent(), kubeconfig, dir);
-    agent.args(["--node-name=a", "--stale-after=4s", "--agent-check-port=0"]);
-    agent.arg(format!("--listen-address={}", address.ip())).stderr(Stdio::null()).stdout(Stdio::null());
-    let mut child = agent.spawn().unwrap();
-    let status =
-        until("the agent", || http::get(address, "/status.json").ok().filter(|answer| answer.status == 200))
-            .json();
-    let _ = child.kill();
-    let _ = child.wait();
+    agent.args(["--node-name=a", "--stale-after=4s"]);
+    let status = Agent::launch(agent).get("/status.json").json();
     [
         ("kubectl", kubectl.code == Some(0), kubectl.err),
         ("plugin", !plugin.out.is_empty(), plugin.err),
@@ -188,37 +170,48 @@ fn the_kubeconfig_of_the_home_is_found() {
 #[test]
 fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    let (dir, net) = (lab.cluster.dir.path(), Loopback::new());
+    let dir = lab.cluster.dir.path();
     let values = Values::new(&lab, dir);
     let form = |line: &'static str| {
         let [kind, is_accepted, form] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        let text = match kind {
-            "user" => values.whole(TLS, form),
-            "cluster" => values.whole(form, TOKEN),
-            _ => form.replace(r"\n", "\n"),
-        };
-        (is_accepted == "yes", text, form)
+        (kind, is_accepted == "yes", form)
     };
     let forms: Vec<_> = FORMS.lines().filter(|line| !line.starts_with('#')).map(form).enumerate().collect();
     let (next, wrong) = (Mutex::new(forms.iter()), Mutex::new(Vec::new()));
     let work = || {
         let take = || next.lock().unwrap().next();
-        while let Some((number, (is_accepted, text, name))) = take() {
-            let kubeconfig = values.write(dir, &format!("form-{number}"), text);
-            let address = SocketAddr::new(net.address(u8::try_from(number + 1).unwrap()), 25001);
-            for (program, accepts, words) in verdicts(dir, &kubeconfig, address) {
+        while let Some((number, (kind, is_accepted, form))) = take() {
+            let kubeconfig = values.write(dir, &format!("form-{number}"), kind, form);
+            for (program, accepts, words) in verdicts(dir, &kubeconfig) {
                 if accepts != *is_accepted {
-                    wrong.lock().unwrap().push(format!("{program} {accepts}: {name}: {words}"));
+                    wrong.lock().unwrap().push(format!("{program} {accepts}: {form}: {words}"));
                 }
                 // A refusal is a sentence, not a dump.
-                assert!(
-                    !words.contains("{ kind:") && !words.contains("Error {"),
-                    "{program}: {name}: {words}"
-                );
+                let is_dump = words.contains("{ kind:") || words.contains("Error {");
+                assert!(!is_dump, "{program}: {form}: {words}");
             }
         }
     };
     thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The first certificate is another cluster's.
+#[test]
+fn a_certificate_that_is_replaced_is_read_again() {
+    let (lab, other) = (Lab::new([("a", says(&ready("a")))]), Scenario::start());
+    let write = |sim: &Sim| {
+        for (file, pem) in ["cert.pem", "key.pem"].into_iter().zip(certificate(sim)) {
+            fs::write(lab.file(file), pem).unwrap();
+        }
+    };
+    write(&other.sim);
+    let user = json!({"client-certificate": lab.file("cert.pem"), "client-key": lab.file("key.pem")});
+    let kubeconfig = lab.file("user.kubeconfig");
+    fs::write(&kubeconfig, lab.sim.kubeconfig_as(&user)).unwrap();
+    let agent = Agent::start("a", &kubeconfig, &["--stale-after=4s"]);
+    assert!(agent.health().is_stale());
+    write(&lab.sim);
+    agent.wait_ready();
 }

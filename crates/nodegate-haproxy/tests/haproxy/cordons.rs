@@ -97,22 +97,21 @@ fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none(
     let (mut lab, agents) = (Lab::new(3), Statuses::default());
     lab.check_port = serve(&Counts::default(), &agents);
     let port = lab.publish();
-    let backend = format!("nodegate_default_web_{port}");
     let traffic = Traffic::start(port);
     for index in 0..3 {
-        lab.drain(&backend, index);
+        lab.drain(port, index);
     }
     lab.until_reached(port, &[0, 1, 2]);
-    lab.undrain(&backend, 0);
+    lab.undrain(port, 0);
     lab.until_reached(port, &[0]);
     traffic.none_lost(&lab);
     for index in [1, 2] {
-        lab.undrain(&backend, index);
+        lab.undrain(port, index);
     }
     agents.lock().unwrap().insert(node_address(0), SICK);
     lab.sim.set_ready(&node_name(0), "False", "KubeletNotReady");
     for index in [1, 2] {
-        lab.drain(&backend, index);
+        lab.drain(port, index);
     }
     lab.until_reached(port, &[1, 2]);
     agents.lock().unwrap().extend([1, 2].map(|index| (node_address(index), SICK)));

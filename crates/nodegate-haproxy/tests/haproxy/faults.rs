@@ -16,7 +16,6 @@ fn both_programs_are_killed_at_random_and_come_back() {
     let mut lab = Lab::new(2);
     lab.reload_interval = "0s";
     let port = lab.publish();
-    let backend = format!("nodegate_default_web_{port}");
     for round in 0..rounds(6, 100) {
         let (node, weight) = (node_name(0), if round % 2 == 0 { 0 } else { 100 });
         assert!(if weight == 0 { lab.sim.cordon(&node) } else { lab.sim.uncordon(&node) });
@@ -33,7 +32,7 @@ fn both_programs_are_killed_at_random_and_come_back() {
             lab.stop_haproxy();
             lab.start_haproxy();
         }
-        lab.until_weight(&backend, 0, weight);
+        lab.until_weight(port, 0, weight);
         lab.until("it is ready", || lab.is_ready());
         get(port).unwrap_or_else(|error| panic!("round {round}: {error}\n{}", lab.log()));
     }
@@ -47,7 +46,6 @@ fn both_programs_are_killed_at_random_and_come_back() {
 fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
     let mut lab = Lab::new(3);
     let port = lab.publish();
-    let backend = format!("nodegate_default_web_{port}");
     let old = lab.written();
     let traffic = Traffic::start(port);
     for (template, says) in [
@@ -61,9 +59,9 @@ fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
         lab.until("it is ready", || lab.is_ready());
     }
     // A broken template keeps no cordon from the running HAProxy and its file.
-    lab.drain(&backend, 1);
+    lab.drain(port, 1);
     lab.until("the file has the cordon", || lab.written().contains(" weight 0"));
-    lab.undrain(&backend, 1);
+    lab.undrain(port, 1);
     let before = lab.reloads();
     std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
     lab.until_reloaded(before);
@@ -73,8 +71,8 @@ fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
     assert!(lab.sim.cordon(&node_name(0)));
     lab.until("/readyz says so", || lab.page("/readyz").contains("does not answer"));
     signal(master, "CONT");
-    lab.until_weight(&backend, 0, 0);
-    lab.undrain(&backend, 0);
+    lab.until_weight(port, 0, 0);
+    lab.undrain(port, 0);
 
     lab.until_metric("nodegate_haproxy_pending", 0.0);
     let old = lab.written();
@@ -87,7 +85,7 @@ fn broken_templates_a_frozen_master_and_an_api_outage_change_nothing() {
     assert_eq!(lab.written(), old, "{}", lab.log());
     lab.cluster.wait(lab.sim.restart(true)).unwrap();
     lab.until("it watches again", || watching() == Some(1.0));
-    lab.drain(&backend, 0);
+    lab.drain(port, 0);
     traffic.none_lost(&lab);
 }
 

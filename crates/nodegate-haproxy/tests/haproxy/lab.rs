@@ -144,22 +144,13 @@ impl Lab {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program_command[0]);
         command.args(&self.program_command[1..]).arg("--config").arg(&self.config);
-        command.arg("--master-socket").arg(&self.master).args(self.settings());
-        command.env("KUBECONFIG", self.cluster.kubeconfig());
+        command.arg("--master-socket").arg(&self.master).args(&self.arguments);
+        // An argument counts before its variable.
+        command.env("NODEGATE_HAPROXY_TEMPLATE", &self.template);
+        command.env("NODEGATE_HAPROXY_CHECK", format!("agent:port={},interval=500ms", self.check_port));
+        command.env("NODEGATE_HAPROXY_RELOAD_INTERVAL", self.reload_interval);
+        command.env("NODEGATE_HAPROXY_MAX_DRAINED", "100%").env("KUBECONFIG", self.cluster.kubeconfig());
         command
-    }
-
-    /// Returns the arguments, with the lab's own values for settings that they leave out.
-    fn settings(&self) -> Vec<String> {
-        let own = [
-            ("--template", self.template.to_string_lossy().into_owned()),
-            ("--check", format!("agent:port={},interval=500ms", self.check_port)),
-            ("--reload-interval", self.reload_interval.to_owned()),
-            ("--max-drained", "100%".to_owned()),
-        ];
-        let is_left_out = |flag: &str| !self.arguments.iter().any(|word| word.starts_with(flag));
-        let own = own.into_iter().filter(|(flag, _)| is_left_out(flag));
-        own.map(|(flag, value)| format!("{flag}={value}")).chain(self.arguments.clone()).collect()
     }
 
     /// Ends the program as a crash does.
@@ -218,12 +209,7 @@ impl Lab {
     }
 
     pub(crate) fn log(&self) -> String {
-        let tail = |name: &str, most: usize| {
-            let text = self.read(name);
-            let lines: Vec<&str> = text.lines().collect();
-            format!("--- {name}\n{}\n", lines[lines.len().saturating_sub(most)..].join("\n"))
-        };
-        tail("program.log", 60) + &tail("haproxy.log", 30)
+        ["program.log", "haproxy.log"].map(|name| format!("--- {name}\n{}\n", self.read(name))).concat()
     }
 
     /// Returns the master's answer. A master that restarts does not answer.
@@ -255,26 +241,26 @@ impl Lab {
         line.split(',').nth(17).unwrap_or_default().to_owned()
     }
 
-    fn weight(&self, backend: &str, server: &str) -> Option<u32> {
-        let text = self.ask(&format!("show servers state {backend}"));
+    fn weight(&self, port: u16, server: &str) -> Option<u32> {
+        let text = self.ask(&format!("show servers state nodegate_default_web_{port}"));
         let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
         line.split(' ').nth(7)?.parse().ok()
     }
 
-    /// Cordons a node, and waits until HAProxy gives its server no weight.
-    pub(crate) fn drain(&self, backend: &str, index: usize) {
+    /// Cordons a node, and waits until HAProxy gives it no weight among the servers of the published Service.
+    pub(crate) fn drain(&self, port: u16, index: usize) {
         assert!(self.sim.cordon(&node_name(index)));
-        self.until_weight(backend, index, 0);
+        self.until_weight(port, index, 0);
     }
 
-    /// Uncordons a node, and waits until HAProxy gives its server weight.
-    pub(crate) fn undrain(&self, backend: &str, index: usize) {
+    /// Uncordons a node, and waits until HAProxy gives it weight.
+    pub(crate) fn undrain(&self, port: u16, index: usize) {
         assert!(self.sim.uncordon(&node_name(index)));
-        self.until_weight(backend, index, 100);
+        self.until_weight(port, index, 100);
     }
 
-    pub(crate) fn until_weight(&self, backend: &str, index: usize, weight: u32) {
-        let has = || self.weight(backend, &node_name(index)) == Some(weight);
+    pub(crate) fn until_weight(&self, port: u16, index: usize, weight: u32) {
+        let has = || self.weight(port, &node_name(index)) == Some(weight);
         self.until(&format!("node {index} has the weight {weight}"), has);
     }
 

@@ -120,7 +120,7 @@ fn refused_writes_are_tried_again_and_disturb_nothing() {
     std::fs::write(lab.cluster.kubeconfig(), lab.sim.kubeconfig_for("writer")).unwrap();
     let port = lab.publish();
     lab.until_logged("lacks rights for --publish-status, which manifests/publish-status.yaml has");
-    lab.drain(&format!("nodegate_default_web_{port}"), 0);
+    lab.drain(port, 0);
     assert_eq!(ingress(&lab, "web"), Value::Null);
     lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read, write]);
     until_ingress(&lab, "web", &proxy(ADDRESS));

@@ -12,7 +12,6 @@ const HOSTILE: &str = include_str!("hostile_defaults.txt");
 fn hostile_defaults_reach_no_generated_section() {
     let mut lab = Lab::new(2);
     let port = lab.publish();
-    let backend = format!("nodegate_default_web_{port}");
     // HAProxy lets no section inherit from one with rules by chance.
     let rules = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
     for block in HOSTILE.trim_end().split("\n\n").skip(1) {
@@ -27,9 +26,9 @@ fn hostile_defaults_reach_no_generated_section() {
             lab.until(&format!("{name}: node {index} passes its check"), up);
         }
         get(port).unwrap_or_else(|error| panic!("{name}: {error}\n{}", lab.log()));
-        lab.drain(&backend, 0);
+        lab.drain(port, 0);
         lab.until(&format!("{name}: only the other node serves"), || lab.reached(port) == [1]);
-        lab.undrain(&backend, 0);
+        lab.undrain(port, 0);
         lab.until(&format!("{name}: both serve"), || lab.reached(port) == [0, 1]);
     }
 }

@@ -15,6 +15,7 @@ use zbus::object_server::SignalEmitter;
 use zbus::{Connection, interface};
 
 /// What the simulated host is at.
+#[derive(Default)]
 pub(crate) struct Host {
     pub(crate) preparing: bool,
     /// True if no new lock is given, as while the shutdown is under way.
@@ -109,14 +110,7 @@ pub(crate) struct Logind {
 
 impl Logind {
     pub(crate) fn start() -> Self {
-        let host = Host {
-            preparing: false,
-            too_late: false,
-            state: "running",
-            delay_usec: 45_000_000,
-            locks: Vec::new(),
-            held_before: Vec::new(),
-        };
+        let host = Host { state: "running", delay_usec: 45_000_000, ..Host::default() };
         let (host, runtime) = (Arc::new(Mutex::new(host)), Runtime::new().unwrap());
         let directory = tempfile::tempdir().unwrap();
         let mut logind = Self { host, runtime, service: None, bus: None, directory };

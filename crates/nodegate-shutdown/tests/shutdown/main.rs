@@ -241,31 +241,22 @@ const HOST: &str = r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#;
 #[test]
 fn status_says_in_three_lines_what_a_reboot_would_do() {
     let scene = Scene::begin();
-    let (held, agent) = (
-        "held; a shutdown is delayed, at most 45 s",
-        "says Ready; load balancers: 2, acknowledged within 8 s",
-    );
-    let drain = |from: &str, to: &str| answer("200 OK", &DRAIN.replace(from, to));
-    let (waits, slow) = (
-        "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
-        "at most 45 s, but the slowest load balancer needs 46 s",
-    );
+    let held = "held; a shutdown is delayed, at most 45 s";
+    let agent = "says Ready; load balancers: 2, acknowledged within 8 s";
+    let waits =
+        "waits until every load balancer has acknowledged, at most 45 s; reboot at 2027-01-15 08:00:00 UTC";
+    let slow = "at most 45 s, but the slowest load balancer needs 46 s";
     let unseen = "does not wait for load balancers: the agent does not see the lock: its --host-signals is another directory";
-    let (no_delay, unlimited) = (
-        "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)",
-        "held; a shutdown is delayed, without a limit",
-    );
+    let no_delay = "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)";
+    let unlimited = "held; a shutdown is delayed, without a limit";
+    let usual = scene.logind.host().delay_usec;
+    let drain = |from: &str, to: &str| answer("200 OK", &DRAIN.replace(from, to));
     for (usec, act, code, words) in [
-        (45_000_000, drain("", ""), 0, [held, agent, waits]),
-        (45_000_000, drain("8000", "46000"), 1, [held, "acknowledged within 46 s", slow]),
-        (45_000_000, drain(HOST, ""), 1, [held, agent, "the agent runs without --host-signals"]),
-        (45_000_000, drain(r#""lock":true,"delay_ms":45000"#, r#""lock":false"#), 1, [held, agent, unseen]),
-        (
-            45_000_000,
-            Act::Say(String::new()),
-            1,
-            [held, "does not answer", "does not wait for load balancers"],
-        ),
+        (usual, drain("", ""), 0, [held, agent, waits]),
+        (usual, drain("8000", "46000"), 1, [held, "acknowledged within 46 s", slow]),
+        (usual, drain(HOST, ""), 1, [held, agent, "the agent runs without --host-signals"]),
+        (usual, drain(r#""lock":true,"delay_ms":45000"#, r#""lock":false"#), 1, [held, agent, unseen]),
+        (usual, Act::Say(String::new()), 1, [held, "does not answer", "does not wait for load balancers"]),
         (0, drain("", ""), 1, [no_delay, agent, "InhibitDelayMaxSec=0"]),
         (u64::MAX, drain("", ""), 0, [unlimited, agent, "acknowledged, without a limit"]),
     ] {

@@ -94,7 +94,8 @@ impl Scene {
     fn start(case: &str) -> Self {
         let cluster = Scenario::start();
         let over = files(case, &cluster);
-        let debian = Debian::boot(&root(), Some(&over));
+        let root = env::var_os("REBOOTS_ROOT").map_or_else(programs::debian, PathBuf::from);
+        let debian = Debian::boot(&root, Some(&over));
         let is_slow = case == "target-slow";
         let interval = if is_slow { "20s" } else { "1s" };
         let balancers = [1, 2].map(|number| balance(&cluster, number, interval)).into();
@@ -216,11 +217,6 @@ impl Scene {
     }
 }
 
-/// Returns the root directory of the Debian: `REBOOTS_ROOT`, or the usual one.
-fn root() -> PathBuf {
-    env::var_os("REBOOTS_ROOT").map_or_else(programs::debian, PathBuf::from)
-}
-
 /// Makes the files of the node: an ingress, the agent, and the program, or for the case `package` what installs it.
 fn files(case: &str, cluster: &Scenario) -> PathBuf {
     let over = cluster.dir.path().join("over");
@@ -252,10 +248,8 @@ fn files(case: &str, cluster: &Scenario) -> PathBuf {
     } else {
         let packaging = Path::new(ROOT).join("packaging");
         copy(&programs::nodegate_shutdown(), "usr/bin/nodegate-shutdown");
-        copy(
-            &packaging.join("systemd/nodegate-shutdown.service"),
-            "etc/systemd/system/nodegate-shutdown.service",
-        );
+        let unit = "systemd/nodegate-shutdown.service";
+        copy(&packaging.join(unit), "etc/systemd/system/nodegate-shutdown.service");
         copy(&packaging.join("logind/50-nodegate.conf"), "etc/systemd/logind.conf.d/50-nodegate.conf");
         if case != "without" {
             enable("nodegate-shutdown");
@@ -305,14 +299,13 @@ fn request(to: SocketAddr) -> Saw {
 #[ignore = "make reboots: an hour"]
 fn table() {
     let all = CASES.map(|(name, ..)| name).join(" ");
-    let wanted = env::var("REBOOTS").ok().filter(|cases| !cases.is_empty()).unwrap_or(all);
+    let wanted = env::var("REBOOTS").ok().filter(|cases| !cases.is_empty());
     let mut failed = Vec::new();
     println!("{:<16} lost of all   took", "");
-    for wanted in wanted.split(' ') {
+    for wanted in wanted.as_ref().unwrap_or(&all).split(' ') {
         let (name, times) = wanted.split_once(':').unwrap_or((wanted, "1"));
         let case = CASES.into_iter().find(|(case, ..)| *case == name);
-        let case = case
-            .unwrap_or_else(|| panic!("no case {name}; there are: {}", CASES.map(|case| case.0).join(" ")));
+        let case = case.unwrap_or_else(|| panic!("no case {name}; there are: {all}"));
         for _ in 0..times.parse().unwrap() {
             if catch_unwind(AssertUnwindSafe(|| Scene::play(case))).is_err() {
                 failed.push(name);
