@@ -178,7 +178,7 @@ fn progress_of(prober: &ProberRecord) -> (&'static str, String) {
     let every = every.unwrap_or_default();
     let silent = || format!(": nothing for {}", Age(prober.last_ms));
     match prober.standing {
-        _ if !prober.drainable => {
+        _ if !prober.sees_drains => {
             let cause = if prober.misses_drains() { "can't see drains, because " } else { "" };
             ("ignored", format!(": {cause}no drain changes its answer; not waited for"))
         }
@@ -201,7 +201,7 @@ mod tests {
     fn reply(state: WaitState, why: &str, acknowledged: usize) -> WaitReply {
         let probers = [1, 2].map(|number| {
             serde_json::from_value(json!({
-                "address": format!("10.0.0.{number}"), "question": "/health", "standing": "regular", "drainable": true,
+                "address": format!("10.0.0.{number}"), "question": "/health", "standing": "regular", "sees_drains": true,
                 "asked": 9, "first_ms": 60_000, "last_ms": 300, "interval_ms": 2000, "verdict": "draining", "in_a_row": 4,
                 "acknowledged": number <= acknowledged,
             }))

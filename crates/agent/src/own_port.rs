@@ -5,7 +5,7 @@
 
 use nodegate_agent_api::{DRAIN_PATH, DrainSummary};
 use nodegate_agent_client::{AgentReply, AskError, get};
-use nodegate_program::{Episode, sanitize_short};
+use nodegate_program::{OngoingFault, sanitize_short};
 use nodegate_readiness::Board;
 use nodegate_server::App;
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,7 @@ type Answer = Result<(), String>;
 impl OwnPort {
     /// Looks forever.
     pub(crate) async fn watch(self) {
-        let (began, mut taken, mut may_be_taken) = (Instant::now(), Episode::default(), false);
+        let (began, mut taken, mut may_be_taken) = (Instant::now(), OngoingFault::default(), false);
         loop {
             let found = self.look().await;
             let was_other = std::mem::replace(&mut may_be_taken, matches!(found, Some(Err(_))));

@@ -5,7 +5,7 @@
 use nodegate_agent_api::Status;
 use nodegate_agent_client::hints::kubelet_unreachable;
 use nodegate_agent_client::sentence::{self, last_known};
-use nodegate_program::Episode;
+use nodegate_program::OngoingFault;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Age, Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let mut episodes = <[Episode; 5]>::default();
+    let mut faults = <[OngoingFault; 5]>::default();
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -76,7 +76,7 @@ pub(crate) async fn run(
             // Without a name there is no watch, and a restart by the kubelet would not help.
             liveness.watch.advance(now);
         } else {
-            look_often = log(&mut episodes, &board, now);
+            look_often = log(&mut faults, &board, now);
         }
         sleep(until_next(&board, look_often, now)).await;
     }
@@ -84,16 +84,16 @@ pub(crate) async fn run(
 
 /// Logs what has started, what still lasts after a minute, and what is over. Returns true if something lasts that is soon
 /// over.
-fn log(episodes: &mut [Episode; 5], board: &Board, now: Moment) -> bool {
+fn log(faults: &mut [OngoingFault; 5], board: &Board, now: Moment) -> bool {
     let (since_start, mut look_often) = (now.since(Moment::default()), false);
-    for ((warning, end, repeats), episode) in look(board, now).into_iter().zip(episodes) {
-        let is_new = !episode.is_on();
+    for ((warning, end, repeats), fault) in look(board, now).into_iter().zip(faults) {
+        let is_new = !fault.is_on();
         if let Some(warning) = warning {
             look_often |= repeats;
-            if episode.should_log("", since_start) && (is_new || repeats) {
+            if fault.should_log("", since_start) && (is_new || repeats) {
                 tracing::warn!("{warning}");
             }
-        } else if let Some(lasted) = episode.ends(since_start) {
+        } else if let Some(lasted) = fault.ends(since_start) {
             tracing::info!(lasted_s = lasted.as_secs(), "{end}");
         }
     }
@@ -138,7 +138,7 @@ mod tests {
     fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
         let (board, written) = (board(), tempfile::NamedTempFile::new().unwrap());
         let writer = Mutex::new(written.reopen().unwrap());
-        let mut episodes = <[Episode; 5]>::default();
+        let mut faults = <[OngoingFault; 5]>::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         let mut mentioned: Vec<(u64, String)> = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
@@ -146,7 +146,7 @@ mod tests {
                 if second == 180 {
                     board.prove(at(180));
                 }
-                log(&mut episodes, &board, at(second));
+                log(&mut faults, &board, at(second));
                 let text = std::fs::read_to_string(written.path()).unwrap();
                 let new = text.lines().skip(mentioned.len());
                 mentioned.extend(new.map(|line| (second, line.to_owned())).collect::<Vec<_>>());

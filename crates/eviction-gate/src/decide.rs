@@ -1,4 +1,4 @@
-//! The rules, in the order in which they count. `gate` calls them for each review.
+//! The rules for a pod on a draining node, in the order in which they count. `gate` allows all others at once.
 
 use crate::case::{AgentReply, Answer, Decision, EvictWhen, KEPT, Limits, OVERLOADED, UNREACHABLE, Why};
 use crate::reduced_objects::ReadNode;

@@ -4,7 +4,7 @@ use crate::gate::has_seen;
 use crate::times::time;
 use crate::webhook::Webhook;
 use nodegate_kube_follow::ApiError;
-use nodegate_program::Episode;
+use nodegate_program::OngoingFault;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl SelfChecks {
 pub(crate) async fn run(webhook: Arc<Webhook>) {
     let (keeper, metrics, api) = (&webhook.keeper, &webhook.gate.metrics, &webhook.gate.api);
     let interval = time("self_check", 60_000);
-    let mut fault = Episode::default();
+    let mut fault = OngoingFault::default();
     let mut checks = SelfChecks { interval, since: Instant::now(), passes: None };
     loop {
         let (now, uptime) = (nodegate_clock::wall(), nodegate_clock::boottime());

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of connections: those of known clients, and those of all others.
+    /// The maximum number of connections in all, of known clients and of others.
     pub connections: usize,
     /// The maximum number of connections of known clients; `None` is as many as all others have.
     pub known: Option<usize>,

@@ -134,7 +134,7 @@ fn listen(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> 
     if sharing == PortSharing::WithSuccessor {
         // The predecessor may be a version that does not steer. By the time it ends, no handshake with it is in
         // flight any more. And the new pod must answer the kubelet's probes of the new pod.
-        steer(&listener, ReuseportSlot::Second);
+        steer(&listener, SocketIndex::Newer);
     }
     Ok(listener)
 }
@@ -152,14 +152,14 @@ static WARNED: Once = Once::new();
 /// A socket's index in its group. The kernel appends a new listener, and the last one takes the index of a
 /// listener that closes. Of two, the older has index 0 and the newer has 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReuseportSlot {
-    First = 0,
-    Second = 1,
+pub(crate) enum SocketIndex {
+    Older = 0,
+    Newer = 1,
 }
 
 /// Sends new connections of the listener's group to one socket in it, by a program of the kernel (socket(7),
 /// `SO_ATTACH_REUSEPORT_CBPF`): a listener that closes resets the handshakes in flight.
-pub(crate) fn steer(listener: impl AsFd, to: ReuseportSlot) {
+pub(crate) fn steer(listener: impl AsFd, to: SocketIndex) {
     let mut program = [sock_filter { code: RETURN, jt: 0, jf: 0, k: to as u32 }];
     let program = sock_fprog { len: 1, filter: program.as_mut_ptr() };
     if let Err(error) = setsockopt(&listener, AttachReusePortCbpf, &program) {
@@ -260,7 +260,7 @@ mod tests {
     fn a_newer_listener_gives_the_connections_back() {
         let old = shared(V4, 0).unwrap();
         let new = shared(V4, old.local_addr().port()).unwrap();
-        steer(new.socket.as_ref().unwrap(), ReuseportSlot::First);
+        steer(new.socket.as_ref().unwrap(), SocketIndex::Older);
         assert_eq!(answers(&[&old, &new], Ipv4Addr::LOCALHOST.into()), [32, 0]);
         drop(new);
         assert_eq!(answers(&[&old], Ipv4Addr::LOCALHOST.into()), [32]);

@@ -6,7 +6,7 @@ use crate::connection_handle::Connection;
 use crate::connections::{Connections, Place};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::listener::{Listener, ReuseportSlot, steer};
+use crate::listener::{Listener, SocketIndex, steer};
 use crate::networks::{Client, KnownClients, Networks};
 use crate::rare_lines::RareLines;
 use crate::requests::Protocol;
@@ -56,7 +56,7 @@ pub struct ServeOptions {
 /// Serves connections until `shutdown` resolves, then drains. Fails if the runtime can't wait for connections.
 ///
 /// During the drain, new connections go to another process that listens on the same port, if there is one.
-/// Connections already on their way are still accepted, requests in flight finish, and kept connections close
+/// Connections already on their way are still accepted, requests in flight finish, and keep-alive connections close
 /// with their next answer. Connections that remain after the drain timeout are cut.
 ///
 /// Needs a runtime with timers and IO. All connections are served on it. Fails if accepting ends by a panic.
@@ -207,7 +207,7 @@ impl<P: Protocol> Server<P> {
     /// or there is no other.
     async fn hand_over(&self, acceptor: &Acceptor) {
         let handshake = HANDSHAKE.min(self.options.limits.drain_timeout / 10);
-        for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
+        for successor in [None, Some(SocketIndex::Older), Some(SocketIndex::Newer)] {
             if let Some(successor) = successor {
                 steer(&acceptor.0, successor);
             }

@@ -3,9 +3,8 @@
 // kube's own builder is not used: it speaks HTTP/1.1 only, where each watch would need a connection of its own,
 // and has no bound for the wait for a silent peer or for the bytes in flight.
 //
-// Each attempt builds a new client from the files of that moment, so rotated tokens, CAs and client
-// certificates need no watch. A session keeps its client until the session fails, which happens when the API
-// server no longer accepts its certificate; a token file is read for each request.
+// Each new client reads the files of that moment, so rotated tokens, CAs and client certificates need no watch.
+// `node-watch`'s `link.rs` says when a client is replaced; a token file is read for each request.
 //
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.

@@ -51,7 +51,7 @@ pub enum FailureReason {
     Unresponsive,
     /// Not a fault: the watch moves to another connection.
     Moved,
-    /// Not a fault: a relist was due.
+    /// Not a fault: no watch works, and the session was a list alone.
     Relist,
 }
 

@@ -1,7 +1,7 @@
 //! Notices that no watch works although lists are answered: a proxy before the API server buffers them, or cuts them off
 //! while they are idle.
 
-// A watch that breaks after a few seconds costs a list and a watch each time, and all that lists alone would give. So
+// A watch that breaks after a few seconds costs a list and a watch each time, and gives no more than lists alone. So
 // after some minutes of this the follower lists at the pace of consistency checks, and rarely tries a watch. Each list is
 // proof, and a change is seen as soon as a check without a watch would find it.
 

@@ -9,7 +9,7 @@ use http::StatusCode;
 use kube::Client;
 use kube::api::{GetParams, PartialObjectMeta, Request};
 use nodegate_kube_follow::{Connection, FailureReason, Reply, RequestOutcome, WatchObserver, send};
-use nodegate_program::Episode;
+use nodegate_program::OngoingFault;
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::fmt::Display;
@@ -30,17 +30,17 @@ pub(crate) struct Driver {
 /// The mutable state of the driver.
 struct State {
     machine: FreshnessMonitor,
-    followers: Vec<FollowerLine>,
+    followers: Vec<FollowerState>,
     /// The next consistency check to send.
     next_check: Option<Check>,
     /// The server of the last request that is neither a list nor a watch.
     server: Option<String>,
-    failing: Episode,
+    failing: OngoingFault,
 }
 
 /// The driver's messages to a follower.
 #[derive(Default)]
-struct FollowerLine {
+struct FollowerState {
     retry_after: Option<Duration>,
     /// The server of its last request.
     server: Option<String>,
@@ -64,7 +64,7 @@ impl Driver {
         let rng = fastrand::Rng::with_seed(fastrand::u64(..));
         let transitions = watch.metrics.transitions.clone();
         let machine = FreshnessMonitor::new(watch.board.policy().stale_after, services, rng, transitions);
-        let followers = (0..services + 2).map(|_| FollowerLine::default()).collect();
+        let followers = (0..services + 2).map(|_| FollowerState::default()).collect();
         let (next_check, server, failing) = Default::default();
         let state = State { machine, followers, next_check, server, failing };
         let link = Link::new(watch.connector.clone());
@@ -262,7 +262,7 @@ impl Driver {
 }
 
 impl State {
-    fn line(&mut self, stream: StreamId) -> Option<&mut FollowerLine> {
+    fn line(&mut self, stream: StreamId) -> Option<&mut FollowerState> {
         self.followers.get_mut(stream.0)
     }
 }

@@ -13,7 +13,7 @@ use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
-use nodegate_program::Episode;
+use nodegate_program::OngoingFault;
 use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tracing::field;
 
 /// The first wait for the head of an answer; it is at least twice what the last check took, and doubles with each list that
-/// took longer. That for a watch does not: the cache would be stale before another attempt. A frozen API server accepts
+/// took longer. The wait for a watch does not double: the cache would be stale before another attempt. A frozen API server accepts
 /// connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s, and then
 /// answers a consistent list from etcd.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
@@ -38,7 +38,7 @@ const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 1000..=3000;
 /// these requests come on top of them.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
-/// The time for which an agent that starts keeps its ports closed at most (`--stale-after`, 20 s). Until then
+/// The time for which an agent that starts without a predecessor keeps its ports closed at most. Until then
 /// it waits less between two attempts. Otherwise it might open the ports without data, although the API
 /// server has been back for seconds.
 const STARTING: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ pub(crate) struct Follower<F> {
     first_list: Option<FirstList>,
     backoff: Backoff,
     answer_within: Duration,
-    failing: Episode,
+    failing: OngoingFault,
     broken_watches: BrokenWatches,
 }
 

@@ -1,7 +1,7 @@
 //! The error of everything that changes HAProxy's configuration, and log lines about a condition that lasts: one when it
 //! begins, one each minute, and one when it ends.
 
-use nodegate_program::Episode;
+use nodegate_program::OngoingFault;
 use std::fmt::Display;
 use tokio::time::Instant;
 
@@ -26,12 +26,12 @@ pub(crate) struct Lasting {
     message: &'static str,
     end: &'static str,
     made: Instant,
-    episode: Episode,
+    fault: OngoingFault,
 }
 
 impl Lasting {
     pub(crate) fn new(message: &'static str, end: &'static str) -> Self {
-        Self { message, end, made: Instant::now(), episode: Episode::default() }
+        Self { message, end, made: Instant::now(), fault: OngoingFault::default() }
     }
 
     pub(crate) fn tell(&mut self, detail: &str) {
@@ -40,14 +40,14 @@ impl Lasting {
 
     /// Logs the condition, unless it was logged for the same reason within a minute.
     pub(crate) fn tell_of(&mut self, reason: &str, detail: &str) {
-        if self.episode.should_log(reason, self.made.elapsed()) {
+        if self.fault.should_log(reason, self.made.elapsed()) {
             // As it is: an API server quotes names in it.
             tracing::error!(%detail, "{}", self.message);
         }
     }
 
     pub(crate) fn end(&mut self) {
-        if self.episode.ends(self.made.elapsed()).is_some() {
+        if self.fault.ends(self.made.elapsed()).is_some() {
             tracing::info!("{}", self.end);
         }
     }

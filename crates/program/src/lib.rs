@@ -8,11 +8,11 @@
 //! `--help` and in the man page.
 
 mod causes;
-mod episode;
 mod gauges;
 mod help;
 mod logging;
 mod mistakes;
+mod ongoing_fault;
 mod read;
 mod run;
 mod sanitize;
@@ -22,10 +22,10 @@ mod value;
 mod variables;
 
 pub use causes::{last_cause, os_words, with_causes};
-pub use episode::Episode;
 pub use gauges::{alone, gauge, seconds};
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
+pub use ongoing_fault::OngoingFault;
 pub use run::{Program, Tasks, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]

@@ -195,7 +195,7 @@ impl Reading {
             probers.filter(|(_, (prober, kind))| is_about(kind) && prober.standing != Standing::Occasional);
         // A Service going out changes the answer to each of its probers.
         let records = shown.map(|(position, (prober, _))| ProberRecord {
-            drainable: prober.drainable || service.is_some(),
+            sees_drains: prober.sees_drains || service.is_some(),
             acknowledged: judgement.of_prober(position),
             ..prober.clone()
         });

@@ -144,7 +144,7 @@ fn pad(text: impl Display, width: usize) -> String {
 pub fn prober_answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);
-    let means = match (prober.standing, prober.drainable, prober.acknowledged) {
+    let means = match (prober.standing, prober.sees_drains, prober.acknowledged) {
         _ if prober.misses_drains() => ", can't see drains",
         (Standing::Gone, ..) => ", gone",
         (_, false, _) => ", no drain changes it",

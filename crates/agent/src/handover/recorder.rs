@@ -2,7 +2,7 @@
 
 use super::state_file::StateFile;
 use nodegate_agent_api::Status;
-use nodegate_program::{Episode, start_thread};
+use nodegate_program::{OngoingFault, start_thread};
 use nodegate_readiness::{Board, Moment, Node, Timeline};
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn record(
     timeline: Timeline,
     flips: Receiver<()>,
 ) -> io::Result<()> {
-    let mut failing = Episode::default();
+    let mut failing = OngoingFault::default();
     let work = move || {
         loop {
             let now = timeline.at(nodegate_clock::now());
@@ -37,7 +37,7 @@ pub(crate) fn record(
 }
 
 /// Saves the facts if there are any.
-fn save(file: &StateFile, failing: &mut Episode, board: &Board, now: Moment, wall: SystemTime) {
+fn save(file: &StateFile, failing: &mut OngoingFault, board: &Board, now: Moment, wall: SystemTime) {
     if board.state().node == Node::Unknown || board.freshness(now).age.is_none() {
         return;
     }
@@ -78,7 +78,7 @@ mod tests {
         let name = Some("n1".to_owned());
         let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[]);
         let file = StateFile::in_directory(directory.path());
-        let save = |second| save(&file, &mut Episode::default(), &board, at(second), wall(second));
+        let save = |second| save(&file, &mut OngoingFault::default(), &board, at(second), wall(second));
         save(1);
         board.set_node(Node::Present(nodegate_readiness::NodeFacts::default()), at(1), wall(1));
         save(1);

@@ -122,7 +122,7 @@ fn a_service_without_a_check_of_its_own_is_named() {
     lab.run(&["check"]).has(0, &["unless it asks kube-proxy's port 30100"]);
     let mut asked = ready("a");
     let mut own = prober("10.0.0.5", "ready", 9, None);
-    (own["question"], own["drainable"]) = (json!("/services/shop/web"), json!(false));
+    (own["question"], own["sees_drains"]) = (json!("/services/shop/web"), json!(false));
     asked["probers"].as_array_mut().unwrap().push(own);
     lab.crowd.now("a", says(&asked));
     let said = lab.run(&["check"]);

@@ -1,7 +1,7 @@
 //! The table of the fleet.
 
 use crate::crowd::{hangs, sends};
-use crate::lab::{Lab, out, prober, ready, says, unseeing};
+use crate::lab::{Lab, Said, out, prober, ready, says, unseeing};
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -169,7 +169,12 @@ fn three_hanging_agents_of_a_thousand_are_rows_and_delay_no_others() {
         (node, behaviour)
     }));
     let began = Instant::now();
-    let said = lab.run(&["--via=node", "--agent-timeout=20s"]);
+    // macOS allows 256 open files; connections to the API server may need as many as those to agents.
+    let mut limited = lab.equip(Command::new("prlimit"));
+    let port = format!("--port={}", lab.crowd.port());
+    let program = env!("CARGO_BIN_EXE_kubectl-nodegate");
+    limited.args(["--nofile=128", program, "--via=node", "--agent-timeout=20s", &port]);
+    let said = Said::of(&limited.output().unwrap());
     assert_eq!(said.out.lines().last(), Some("1000 nodes: 997 Ready, 3 unknown"), "{:#?}", said.order());
     assert_eq!(said.order()[..4], ["worker-17", "worker-170", "worker-700", "worker-0"]);
     // The hanging agents take 20 s together; one after the other they would take three times as long.

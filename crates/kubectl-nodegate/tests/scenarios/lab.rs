@@ -147,7 +147,7 @@ pub(crate) fn ready(node: &str) -> Value {
 
 pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: Option<bool>) -> Value {
     json!({
-        "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
+        "address": address, "question": "/health", "standing": "regular", "sees_drains": true, "asked": 100,
         "first_ms": 60_000, "last_ms": 300, "interval_ms": 500, "code": if verdict == "ready" { 200 } else { 503 },
         "verdict": verdict, "in_a_row": in_a_row, "acknowledged": acknowledged,
     })
@@ -157,7 +157,7 @@ pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, acknowledged: 
 pub(crate) fn unseeing(node: &str) -> Value {
     let mut status = ready(node);
     let mut monitor = prober("10.0.0.7", "ready", 9, None);
-    (monitor["question"], monitor["drainable"]) = (json!("GET /"), json!(false));
+    (monitor["question"], monitor["sees_drains"]) = (json!("GET /"), json!(false));
     status["probers"] = json!([monitor]);
     let drain = &mut status["drain"];
     drain["cant_see_drains"] = json!(["10.0.0.7 GET /"]);
@@ -183,7 +183,7 @@ pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Valu
 /// Adds the number of awaited probers, and of those that have acknowledged.
 pub(crate) fn counted(mut status: Value) -> Value {
     let probers = status["probers"].as_array().cloned().unwrap_or_default();
-    let awaited = probers.iter().filter(|prober| prober["drainable"] == true);
+    let awaited = probers.iter().filter(|prober| prober["sees_drains"] == true);
     status["drain"]["acknowledged_probers"] =
         json!(awaited.clone().filter(|prober| prober["acknowledged"] == true).count());
     status["drain"]["probers"] = json!(awaited.count());

@@ -1,7 +1,7 @@
-//! The owner of what HAProxy runs: one file, one reload or a few weights, one proof that HAProxy has loaded it, which is
-//! the file's last, empty backend, named by the hash of the file. If a step fails, the last good file
+//! The owner of what HAProxy runs: one file, one reload or a few weights, and the confirmation that
+//! HAProxy has loaded it: the file's last, empty backend, named by the hash of the file. If a step fails, the last good file
 //! and its processes stay. A `Desired` is a plan, `Wanted` the plan with the cluster that it was made from, and
-//! `Applied` what HAProxy was proven to run.
+//! `Applied` what HAProxy was confirmed to run.
 
 use crate::failure::Failure;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
@@ -134,7 +134,7 @@ impl Owner {
 
     /// Checks that the running HAProxy runs the file in its place. The error says why it is not proven. Returns false if
     /// its worker is another one than before.
-    pub(crate) async fn prove(&self) -> Result<bool, Failure> {
+    pub(crate) async fn confirm(&self) -> Result<bool, Failure> {
         let Tools { config, master, .. } = &self.tools;
         let Some((hash, stamp)) = &self.written else {
             return Err(Failure::new("proof", "no configuration has been applied yet"));

@@ -92,7 +92,7 @@ impl States {
     }
 }
 
-/// Returns the commands that set the weights of a plan, but for those that HAProxy has if it runs another plan.
+/// Returns the commands for the weights that differ from those of the plan that HAProxy runs; for all if it runs none.
 pub(crate) fn weight_commands(runs: Option<&Desired>, plan: &Desired) -> Vec<String> {
     let mut commands = Vec::new();
     for (name, backend) in &plan.backends {

@@ -175,7 +175,7 @@ impl Applying {
             return;
         }
         self.is_due |= self.owner.is_improvable();
-        match self.owner.prove().await {
+        match self.owner.confirm().await {
             Ok(is_same_worker) => {
                 self.is_due |= !is_same_worker;
                 self.elsewhere.end();

@@ -22,7 +22,7 @@ pub struct ProberRecord {
     pub standing: Standing,
     /// True if a drain changes its answer. Otherwise the agent does not wait for it: `GET /`,
     /// `?check=kubelet`, `/services/…` without `drain=`.
-    pub drainable: bool,
+    pub sees_drains: bool,
     /// True if it is on this node, e.g. a kubelet: no load balancer that must see drains.
     #[serde(default)]
     pub on_this_node: bool,
@@ -66,23 +66,23 @@ pub struct HaproxyReport {
 
 impl ProberRecord {
     /// Creates the record of a prober, as of `now`.
-    pub fn new(address: String, request: String, drainable: bool, past: &ProbeHistory, now: Moment) -> Self {
+    pub fn new(address: String, request: String, sees_drains: bool, of: &ProbeHistory, now: Moment) -> Self {
         Self {
             address,
             request,
             haproxy: None,
-            standing: past.standing(now),
-            drainable,
+            standing: of.standing(now),
+            sees_drains,
             on_this_node: false,
-            asked: past.times,
-            first_ms: millis(now.since(past.first)),
-            last_ms: millis(now.since(past.last)),
-            interval_ms: past.interval.map(millis),
-            longest_interval_ms: past.longest_interval(now).map(millis),
-            regular_ms: past.regular_since().map(|since| millis(now.since(since))),
-            code: past.given.code,
-            verdict: past.given.verdict,
-            in_a_row: past.in_a_row,
+            asked: of.times,
+            first_ms: millis(now.since(of.first)),
+            last_ms: millis(now.since(of.last)),
+            interval_ms: of.interval.map(millis),
+            longest_interval_ms: of.longest_interval(now).map(millis),
+            regular_ms: of.regular_since().map(|since| millis(now.since(since))),
+            code: of.given.code,
+            verdict: of.given.verdict,
+            in_a_row: of.in_a_row,
             acknowledged: None,
         }
     }
@@ -97,13 +97,13 @@ impl ProberRecord {
 
     /// Returns true if the agent waits for it: it is regular, and a drain changes its answer.
     pub fn is_waited_for(&self) -> bool {
-        self.drainable && self.standing.is_waited_for()
+        self.sees_drains && self.standing.is_waited_for()
     }
 
     /// Returns true if it may be a load balancer that sends the wrong probe request: it is regular, and no drain
     /// changes its answer.
     pub fn misses_drains(&self) -> bool {
-        !self.drainable && !self.on_this_node && self.standing.is_waited_for()
+        !self.sees_drains && !self.on_this_node && self.standing.is_waited_for()
     }
 }
 

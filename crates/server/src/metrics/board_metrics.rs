@@ -117,7 +117,7 @@ fn with_series(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
     let mut shown: Vec<_> = probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
     if !named {
         shown.retain(|prober| prober.standing != Standing::Gone);
-        shown.sort_by_key(|prober| (!prober.drainable, Reverse(prober.regular_ms)));
+        shown.sort_by_key(|prober| (!prober.sees_drains, Reverse(prober.regular_ms)));
         shown.truncate(STRANGERS);
     }
     shown

@@ -86,7 +86,7 @@ impl Look {
 /// Returns the class of a prober in the style sheet.
 fn class_of(prober: &ProberRecord) -> &'static str {
     match prober.acknowledged {
-        _ if !prober.drainable => Verdict::NotReady.as_str(),
+        _ if !prober.sees_drains => Verdict::NotReady.as_str(),
         Some(true) => Verdict::Ready.as_str(),
         Some(false) => Verdict::Draining.as_str(),
         None => "unknown",
@@ -132,7 +132,7 @@ impl Page<'_> {
     fn probers(&self) -> (Vec<&ProberRecord>, Vec<&ProberRecord>) {
         let (mut rows, others): (Vec<_>, Vec<_>) =
             self.status.probers.iter().partition(|prober| prober.standing.is_waited_for());
-        rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.drainable, prober.standing));
+        rows.sort_by_key(|prober| (prober.acknowledged == Some(true), !prober.sees_drains, prober.standing));
         (rows, others)
     }
 }

@@ -12,7 +12,7 @@ const EVIL: &str = "<script>\"'&\u{1b}\u{202e}";
 fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberRecord {
     let (is_out, code) = if verdict == Verdict::Ready { (None, 200) } else { (Some(times > 3), 503) };
     let record = json!({
-        "address": address, "question": request, "standing": "regular", "drainable": true, "asked": 300,
+        "address": address, "question": request, "standing": "regular", "sees_drains": true, "asked": 300,
         "first_ms": 300_000, "last_ms": 0, "interval_ms": 1000, "verdict": verdict, "code": code,
         "in_a_row": times, "acknowledged": is_out,
     });
@@ -88,7 +88,8 @@ fn waiting_probers_come_first_with_their_reason() {
     let acknowledged = haproxy(prober("10.0.0.11", "/health", Draining, 6), "lb1", "app/worker-1", "UP", 3);
     let slow = prober("10.0.0.12", "/health?drain=404", Draining, 2);
     let slow = haproxy(slow, "lb2", "app/worker-1", "NOLB 2/3", 14);
-    let never = ProberRecord { drainable: false, ..prober("10.0.9.9", "/health?check=kubelet", Ready, 300) };
+    let never =
+        ProberRecord { sees_drains: false, ..prober("10.0.9.9", "/health?check=kubelet", Ready, 300) };
     let status = draining(vec![acknowledged, slow, never], Some(1));
     let parts = [
         "<li class=\"done\"><b><span aria-hidden=\"true\">✓</span> Out</b><span>of the pool for 8\u{a0}s</span>",

@@ -124,7 +124,7 @@ impl Probers {
             }
             let Some(prober) = address.and_then(|address| self.taken_over(prober, address, now)) else {
                 // One that no drain waits for is no loss.
-                lost += usize::from(prober.drainable || prober.request.starts_with(SERVICES_PREFIX));
+                lost += usize::from(prober.sees_drains || prober.request.starts_with(SERVICES_PREFIX));
                 continue;
             };
             taken += usize::from(self.table().take_over(prober, now));

@@ -179,9 +179,9 @@ fn a_request_that_no_drain_changes_takes_no_counted_slot() {
     }
     assert_eq!(desk.overflows(10_000), 0);
     let records = desk.records(10_000);
-    assert_eq!(records.iter().filter(|record| !record.drainable).count(), 9);
+    assert_eq!(records.iter().filter(|record| !record.sees_drains).count(), 9);
     let service = records.iter().find(|record| record.request == "/services/shop/web").unwrap();
-    assert_eq!((records.len(), service.drainable, service.asked), (17, false, 300));
+    assert_eq!((records.len(), service.sees_drains, service.asked), (17, false, 300));
 }
 
 /// Else its first answer would seem to be the rest of a streak that began before the pause.

@@ -145,8 +145,8 @@ impl World {
     pub(crate) fn records(&self) -> Vec<ProberRecord> {
         let record = |prober: &Prober| {
             let address = format!("10.0.0.{}", prober.number);
-            let (request, drainable) = (prober.request.to_owned(), prober.kind.sees_drains());
-            Some(ProberRecord::new(address, request, drainable, prober.asked.as_ref()?, self.now()))
+            let (request, sees_drains) = (prober.request.to_owned(), prober.kind.sees_drains());
+            Some(ProberRecord::new(address, request, sees_drains, prober.asked.as_ref()?, self.now()))
         };
         self.probers.iter().filter_map(record).collect()
     }

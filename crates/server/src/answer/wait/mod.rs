@@ -74,8 +74,8 @@ impl Waits {
         Self { reader, closing, slots, connections, pods, judged, arrived }
     }
 
-    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and waiting requests end with the next
-    /// judgement.
+    /// Starts the shutdown: `/readyz` fails, and waiting requests end with the next judgement. The listener closes the
+    /// connections (`nodegate-http`).
     pub(crate) fn begin_shutdown(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }

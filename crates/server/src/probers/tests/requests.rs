@@ -70,9 +70,9 @@ fn requests_that_a_drain_changes_are_known() {
         ("/services/shop/web", "", false),
         ("/services/shop/web", "drain=404", true),
     ];
-    for ((path, query, drainable), n) in requests.into_iter().zip(0..) {
+    for ((path, query, sees_drains), n) in requests.into_iter().zip(0..) {
         desk.asks(n, path, query, 0);
-        assert_eq!(desk.records(0).last().unwrap().drainable, drainable, "{path}?{query}");
+        assert_eq!(desk.records(0).last().unwrap().sees_drains, sees_drains, "{path}?{query}");
     }
 }
 

@@ -10,13 +10,13 @@ const MAX_REASONS: usize = 8;
 
 /// Something that may last, such as a fault. Times are those since any fixed instant. The default is that it does not.
 #[derive(Debug, Default)]
-pub struct Episode {
+pub struct OngoingFault {
     began: Option<Duration>,
     /// When it was last logged with each reason.
     logged: BTreeMap<String, Duration>,
 }
 
-impl Episode {
+impl OngoingFault {
     /// Notes that it lasts, for this reason. Returns true if this reason was not logged within the last minute.
     pub fn should_log(&mut self, reason: &str, now: Duration) -> bool {
         self.began.get_or_insert(now);
@@ -46,11 +46,11 @@ mod tests {
 
     #[test]
     fn it_is_logged_when_it_begins_each_minute_for_another_reason_and_at_its_end() {
-        let mut episode = Episode::default();
+        let mut fault = OngoingFault::default();
         let at = Duration::from_secs;
-        let logged: Vec<u64> = (0..130).filter(|second| episode.should_log("a", at(*second))).collect();
-        assert_eq!((logged, episode.should_log("b", at(130))), (vec![0, 60, 120], true));
-        assert_eq!((episode.ends(at(131)), episode.ends(at(132))), (Some(at(131)), None));
-        assert!(!episode.is_on() && episode.should_log("b", at(132)));
+        let logged: Vec<u64> = (0..130).filter(|second| fault.should_log("a", at(*second))).collect();
+        assert_eq!((logged, fault.should_log("b", at(130))), (vec![0, 60, 120], true));
+        assert_eq!((fault.ends(at(131)), fault.ends(at(132))), (Some(at(131)), None));
+        assert!(!fault.is_on() && fault.should_log("b", at(132)));
     }
 }
