@@ -228,6 +228,21 @@ async fn a_list_follows_at_once_when_a_watch_hangs_after_one_that_worked() {
     }
 }
 
+/// Each list was answered. A longer wait for the next one would make the cache stale before another attempt.
+#[tokio::test(start_paused = true)]
+async fn watches_that_hang_prolong_no_wait_for_a_list() {
+    let lists = AtomicUsize::new(0);
+    let answer = move |asked: &Asked| {
+        let is_list = is_list(asked) && asked.uri.path().ends_with("/nodes");
+        let hangs = asked.is_watch() || (is_list && lists.fetch_add(1, Ordering::Relaxed) == 2);
+        let said = usual(asked);
+        Some(if hangs { Said { takes: [NO_LIMIT; 2], ..said } } else { said })
+    };
+    let lists = Agent::after(30, answer).await.lists_of("/nodes");
+    let gap = lists[3].after.saturating_sub(lists[2].after);
+    assert!(gap < Duration::from_secs(8), "{gap:?}");
+}
+
 /// Each client uses the credentials at the time of its creation.
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_are_read_again() {
