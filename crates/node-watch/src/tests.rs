@@ -97,7 +97,8 @@ impl Agent {
             }))
         };
         let (timeline, node_name) = (Timeline::new(began), "n".to_owned());
-        let (name, policy) = (Some(node_name.clone()), Policy::default());
+        let policy = Policy { max_drained: "50%".parse().unwrap(), ..Policy::default() };
+        let name = Some(node_name.clone());
         let watch = NodeWatch {
             board: Arc::new(Board::new(name, policy, catalog, &[])),
             node_name,
@@ -225,6 +226,47 @@ async fn a_list_follows_at_once_when_a_watch_hangs_after_one_that_worked() {
         let list = agent.lists_of("/nodes").into_iter().find(|list| list.after > hangs).expect("a list");
         let gap = list.after.saturating_sub(hangs);
         assert!(gap < Duration::from_secs(6), "{gap:?}, {is_refused}");
+    }
+}
+
+/// Each list was answered. A longer wait for the next one would make the cache stale before another attempt.
+#[tokio::test(start_paused = true)]
+async fn watches_that_hang_prolong_no_wait_for_a_list() {
+    let lists = AtomicUsize::new(0);
+    let answer = move |asked: &Asked| {
+        let is_list = is_list(asked) && asked.uri.path().ends_with("/nodes");
+        let hangs = asked.is_watch() || (is_list && lists.fetch_add(1, Ordering::Relaxed) == 2);
+        let said = usual(asked);
+        Some(if hangs { Said { takes: [NO_LIMIT; 2], ..said } } else { said })
+    };
+    let lists = Agent::after(30, answer).await.lists_of("/nodes");
+    let gap = lists[3].after.saturating_sub(lists[2].after);
+    assert!(gap < Duration::from_secs(8), "{gap:?}");
+}
+
+/// The API server has that revision in its cache; a list of the present may need etcd.
+#[tokio::test(start_paused = true)]
+async fn a_cordon_is_judged_by_lists_of_its_revision() {
+    const CORDON: &str = concat!(
+        r#"{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","spec":{"unschedulable":true},"#,
+        r#""metadata":{"name":"n","uid":"u","resourceVersion":"7"}}}"#,
+        "\n"
+    );
+    const CORDONED: &str = r#"{"metadata":{},"items":[{"metadata":{"name":"m"}},{"metadata":{"name":"n"}}]}"#;
+    let answer = |asked: &Asked| {
+        let usual = usual(asked);
+        let text = match asked.query() {
+            query if query.contains("unschedulable") => CORDONED,
+            _ if asked.is_watch() && asked.uri.path().ends_with("/nodes") => CORDON,
+            _ => usual.text,
+        };
+        Some(Said { text, ..usual })
+    };
+    let lists = Agent::after(2, answer).await.lists_of("/nodes");
+    // The Node's own; then the cordoned ones, and the number of all and of the excluded.
+    assert_eq!(lists.len(), 4);
+    for list in &lists[1..] {
+        assert!(list.query().contains("resourceVersion=7&resourceVersionMatch=Exact"), "{}", list.uri);
     }
 }
 

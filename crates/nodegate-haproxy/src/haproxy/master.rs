@@ -270,6 +270,23 @@ mod tests {
         assert_eq!(Processes::parse("nonsense\n1 master x"), Processes::default());
     }
 
+    /// From 3.1 on, "show proc" calls the worker that serves an old one after a refused reload.
+    #[tokio::test]
+    async fn the_worker_that_serves_is_found_after_a_refused_reload() {
+        let directory = tempfile::tempdir().unwrap();
+        let master = Master { socket: directory.path().join("master.sock") };
+        let listener = tokio::net::UnixListener::bind(&master.socket).unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = String::new();
+            stream.read_to_string(&mut asked).await.unwrap();
+            let processes = "1 master 2 [failed: 1]\n# workers\n# old workers\n7 worker 1\n";
+            let answer = if asked == "@1 show info\n" { "Pid: 7\n" } else { processes };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        assert_eq!(master.worker().await.unwrap(), 7);
+    }
+
     #[tokio::test]
     async fn time_and_output_of_a_program_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
