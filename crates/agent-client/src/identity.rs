@@ -23,7 +23,7 @@ pub struct NodeIdentity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrongAgent {
     /// The agent belongs to another Node, in words.
-    Stranger(String),
+    OtherNode(String),
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
 }
@@ -50,7 +50,7 @@ impl NodeIdentity {
         if is_other_name || is_other_uid {
             let short = |text: &str| sanitize_short(text, MAX_FOREIGN_NAME);
             let said = Self { name: short(name.unwrap_or_default()), uid: uid.map(short) };
-            return Err(WrongAgent::Stranger(format!("it speaks for {said}, not for {self}")));
+            return Err(WrongAgent::OtherNode(format!("it speaks for {said}, not for {self}")));
         }
         if self.uid.is_none() || uid.is_some() { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
     }
@@ -60,7 +60,7 @@ impl WrongAgent {
     /// Returns a sentence about the agent at this address.
     pub fn at(&self, address: impl fmt::Display) -> String {
         match self {
-            Self::Stranger(who) => format!("another cluster's agent answers at {address}: {who}"),
+            Self::OtherNode(who) => format!("another Node's agent answers at {address}: {who}"),
             Self::NotYetKnown => {
                 format!("the agent at {address} has not seen its Node yet and can't be identified")
             }
@@ -92,11 +92,11 @@ mod tests {
         assert_eq!(confirm(u1, n1, u1), Ok(()));
         for (name, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
             let wrong = confirm(u1, name, uid).unwrap_err();
-            assert!(matches!(wrong, WrongAgent::Stranger(_)), "{wrong:?}");
+            assert!(matches!(wrong, WrongAgent::OtherNode(_)), "{wrong:?}");
         }
         assert_eq!(
             confirm(u1, n1, Some("u2")).unwrap_err().at("10.0.0.11"),
-            "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
+            "another Node's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
         );
         // An agent without a UID has not seen its Node. Where no UID is meant, a name is enough.
         assert_eq!(confirm(u1, n1, None), Err(WrongAgent::NotYetKnown));

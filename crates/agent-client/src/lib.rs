@@ -18,7 +18,7 @@ pub use ask::{AgentJson, AgentReply, AskError, MAX_REPLY, ask_drain, get, parse,
 pub use console::{Console, colour};
 pub use identity::{NodeIdentity, WrongAgent, agent_addresses};
 pub use text::{health_text, prober_answer, status_text};
-pub use wait::{HELD, PAUSE, Progress, WaitEnd, WaitSettings, WaitTimeout, Waiting};
+pub use wait::{PAUSE, Progress, WAIT_WITHIN, WaitEnd, WaitSettings, WaitTimeout, Waiting};
 
 use nodegate_readiness::Verdict;
 

@@ -16,8 +16,8 @@ const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 /// For how many seconds the agent holds a request: a line is late by no more.
 const HELD_SECONDS: u64 = 1;
-/// The time that an answer takes at most, besides the way to the agent and back.
-pub const HELD: Duration = Duration::from_secs(2 * HELD_SECONDS);
+/// The time that an answer to `/wait` takes at most, besides the way to the agent and back.
+pub const WAIT_WITHIN: Duration = Duration::from_secs(2 * HELD_SECONDS);
 /// The pause between two requests.
 pub const PAUSE: Duration = Duration::from_millis(100);
 

@@ -3,7 +3,7 @@
 use crate::target::{AddrArg, AgentAddress};
 use nodegate_agent_api::{Goal, WaitReply};
 use nodegate_agent_client::{
-    AgentReply, Console, HELD, NodeIdentity, PAUSE, WaitEnd, WaitSettings, Waiting, WrongAgent, parse,
+    AgentReply, Console, NodeIdentity, PAUSE, WAIT_WITHIN, WaitEnd, WaitSettings, Waiting, WrongAgent, parse,
 };
 use nodegate_program::{Mistakes, node_name, sanitize_short};
 use nodegate_readiness::ServiceName;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The timeout of one query.
-const ANSWER_WITHIN: Duration = HELD.saturating_add(Duration::from_secs(3));
+const ANSWER_WITHIN: Duration = WAIT_WITHIN.saturating_add(Duration::from_secs(3));
 /// The longest text of a refusal that is repeated, in characters.
 const MAX_REFUSAL: usize = 200;
 

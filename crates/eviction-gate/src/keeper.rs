@@ -1,9 +1,9 @@
-//! Keeps the serving certificate fresh: the gate's own in a Secret, or files of another program.
+//! Keeps the serving certificate valid: the gate's own in a Secret, or files of another program.
 
 // Several replicas renew the gate's own certificate at the same time, and each of them may be stopped at any line. So
 // that API servers can verify every replica at every moment:
 //
-// - The Secret decides: a certificate that is not in it is never served.
+// - The Secret decides: a certificate that was never in it is never served.
 // - The bundle gets the certificate of the Secret and the one that is served, and keeps those that it has.
 // - A new certificate is served only after the bundle has had it for a while.
 //

@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
 use nodegate_agent_api::{STATUS_PATH, Status, WaitReply};
-use nodegate_agent_client::{AgentJson, AgentReply, AskError, HELD, WrongAgent, get, parse};
+use nodegate_agent_client::{AgentJson, AgentReply, AskError, WAIT_WITHIN, WrongAgent, get, parse};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,7 +31,7 @@ impl Cluster {
 
     /// Asks how a wait stands, by the path of [`Waiting`](nodegate_agent_client::Waiting).
     pub(crate) async fn ask_wait(&self, node: &FleetNode, path: &str) -> Result<WaitReply, String> {
-        Ok(self.answer(node, path, HELD).await?.said)
+        Ok(self.answer(node, path, WAIT_WITHIN).await?.said)
     }
 
     /// Gets a path from the agent, which may hold the request for a while. Of two ways each has half of the time; the
@@ -56,7 +56,7 @@ impl Cluster {
         proxied.unwrap_or_else(|_| Err(AskError::Late(within).to_string())).map_err(|error| failed + &error)
     }
 
-    /// Queries the agent at the node's address, where another cluster's agent may answer.
+    /// Queries the agent at the node's address, where another Node's agent may answer.
     async fn direct<T: AgentJson>(
         &self,
         node: &FleetNode,
@@ -87,7 +87,7 @@ impl Cluster {
         let at = format!("the pod {pod}");
         let said: T = parse(&reply).map_err(|error| format!("{error} ({at})"))?;
         match node.identity().confirm(&said) {
-            Err(wrong @ WrongAgent::Stranger(_)) => Err(wrong.at(at)),
+            Err(wrong @ WrongAgent::OtherNode(_)) => Err(wrong.at(at)),
             Ok(()) | Err(WrongAgent::NotYetKnown) => {
                 Ok(AgentAnswer { said, reply, source: format!("proxy of {pod}"), is_direct: false })
             }

@@ -94,7 +94,7 @@ fn an_agent_that_cant_be_used_holds() {
     lab.agent.now(answer("404 Not Found", ""));
     denied(&lab.evict("p"), "the node's agent does not answer");
     lab.agent_says(|said| said["uid"] = json!("x"));
-    denied(&lab.evict("p"), "another cluster's agent answers at 127.0.0.1");
+    denied(&lab.evict("p"), "another Node's agent answers at 127.0.0.1");
     for (result, count) in [("unreachable", 2), ("wrong_agent", 1)] {
         let series = format!("nodegate_gate_agent_lookups_total{{result=\"{result}\"}}");
         assert_eq!(gate.metric(&series), count, "{result}");

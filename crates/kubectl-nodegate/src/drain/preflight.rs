@@ -7,7 +7,7 @@ use nodegate_agent_api::{DrainStatus, Goal, Status};
 use nodegate_agent_client::acknowledgement::sessions_not_known;
 use nodegate_readiness::Age;
 
-/// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
+/// Rejects drains that can't succeed. An answer of another Node's agent does not count, so the node's
 /// agent is identified before anything is changed. Returns its status, and a warning.
 pub(super) async fn check(
     cluster: &Cluster,

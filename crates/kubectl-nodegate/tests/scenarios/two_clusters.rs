@@ -22,11 +22,11 @@ fn another_clusters_agent_drains_nothing() {
     let prod = production();
     let address = prod.crowd.nodes().next().unwrap().1;
     let stranger = format!(
-        "another cluster's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
+        "another Node's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
          uid-of-new1)"
     );
     // The API server also reaches the other cluster's agent.
-    let proxied = "another cluster's agent answers at the pod nodegate-new1";
+    let proxied = "another Node's agent answers at the pod nodegate-new1";
     for (flag, why) in [
         ("--via=auto", &*stranger),
         ("--via=node", &stranger),
@@ -40,7 +40,7 @@ fn another_clusters_agent_drains_nothing() {
     }
     let fleet = prod.run(&["-o", "wide"]);
     fleet.has(3, &[&stranger]);
-    assert!(fleet.row("new1").starts_with("new1 Unknown another cluster's agent answers at "), "{fleet:#?}");
+    assert!(fleet.row("new1").starts_with("new1 Unknown another Node's agent answers at "), "{fleet:#?}");
     let waited = prod.run(&["wait", "new1", "--timeout=1s"]);
     waited.has(3, &[&stranger]);
     assert!(!waited.out.contains("acknowledged after"), "{waited:#?}");

@@ -7,7 +7,7 @@
 // | the check, by age | 6/7 of that, less for slow answers | each proof | the next proof |
 // | the check, early | at once | docs/architecture.md | an answer, a list |
 // | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
-// | the Lease no longer speaks | 85 s from the last answer or list | these | history that went back |
+// | renewals no longer count | 85 s from the last answer or list | these | history that went back |
 // | the answer is late | 1.5 s, or longer than the last one took | the check | the answer |
 // | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
 // | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |

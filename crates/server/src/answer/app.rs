@@ -33,7 +33,7 @@ pub struct AppParts {
     pub metrics: Arc<Metrics>,
     /// The registry with the metric families of other crates.
     pub registry: Registry,
-    /// Which clients count as probers, and the counter of their connections.
+    /// Which clients count as probers, and the counter of client connections (`--traffic-port`).
     pub probers: ProberSettings,
     /// How the node's pods are known.
     pub pods: PodSettings,
