@@ -68,14 +68,14 @@ impl Activity {
     }
 
     /// Returns the place of the last answer, or of the accept, in the [`Order`].
-    pub(crate) fn since(&self) -> u64 {
+    pub(crate) fn last_answered(&self) -> u64 {
         self.since.load(Ordering::Relaxed)
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let blocked = self.blocked.load(Ordering::Relaxed);
         let blocked = blocked.then(|| self.progress.load(Ordering::Relaxed));
-        Snapshot { phase: self.phase(), blocked, since: self.since() }
+        Snapshot { phase: self.phase(), blocked, since: self.last_answered() }
     }
 
     /// Notes received bytes. Empty lines between two requests do not start one (RFC 9112, 2.2).

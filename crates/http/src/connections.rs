@@ -218,8 +218,8 @@ impl Table {
     }
 
     /// Chooses the connection to close: of the IPv4 address or IPv6 /64 that holds most, of the address in it that holds
-    /// most, the one that was idle for longest. Between clients that hold the same, the connection that was accepted first decides:
-    /// a client chooses what its connections do, so that protects none.
+    /// most, the one that was idle for longest, a busy one last. Between clients that hold the same, the connection that was
+    /// accepted first decides: a client chooses what its connections do, so that must not protect it from others.
     fn victim(&self, is_known: bool) -> Option<u64> {
         let mut held = HashMap::<_, usize>::new();
         for (_, entry) in self.open(is_known) {
@@ -232,7 +232,7 @@ impl Table {
         let most =
             self.open(is_known).rev().map(|(_, entry)| entry.client).max_by_key(|client| rank(*client))?;
         let own = self.open(is_known).filter(|(_, entry)| entry.client == most);
-        own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.since()))
+        own.min_by_key(|(_, entry)| (entry.activity.phase() == Phase::Busy, entry.activity.last_answered()))
             .map(|(key, _)| key)
     }
 }

@@ -202,9 +202,9 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// Waits until no handshake with this listener is in flight, because the kernel would reset it. If
-    /// connections keep coming, then either the newer of two listeners is the one to end (an undone rollout),
-    /// or there is no other.
+    /// Waits until no handshake with this listener is in flight, because the kernel would reset it. If connections keep
+    /// coming, it steers them to the older of two listeners (this is the newer one: a rollout is undone), then to the
+    /// newer one; if they still come, there is no other.
     async fn hand_over(&self, acceptor: &Acceptor) {
         let handshake = HANDSHAKE.min(self.options.limits.drain_timeout / 10);
         for successor in [None, Some(SocketIndex::Older), Some(SocketIndex::Newer)] {

@@ -1,4 +1,5 @@
-//! Runs the local checks in the background: each from the first request that names it until the requests end.
+//! Runs the local checks in the background: from the start, or from the first request that names one until the requests
+//! end.
 
 use crate::check::{KnownNode, SLACK, timeout_reason};
 use crate::local_checks::{Entry, LocalChecks};

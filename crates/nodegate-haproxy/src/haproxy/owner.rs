@@ -305,8 +305,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Judges a file before HAProxy does, unless only the generated part has changed: after a refused reload, HAProxy 3.1
-    /// and later pause the running worker for the next one.
+    /// Checks a file before HAProxy does, unless only the generated part has changed: a refused reload costs, because HAProxy
+    /// 3.1 and later pause the running worker at the next one.
     async fn judge(&self, next: &Applied, before: &[u8]) -> Result<(), Failure> {
         if let Some((hash, at, said)) = &self.refused
             && *hash == next.hash

@@ -78,10 +78,10 @@ pub(crate) fn keep_cordoned(
     for about in rest {
         let Some(node) = facts.nodes.get_mut(&about) else { continue };
         let Some(cordon) = node.cordon.clone() else { continue };
-        if cordon.otherwise.is_none() {
+        if cordon.besides.is_none() {
             kept.insert(Problem { about, kind: "kept", text: text.clone(), unpublished: false });
         }
-        Arc::make_mut(node).out = cordon.otherwise;
+        Arc::make_mut(node).out = cordon.besides;
     }
     kept
 }
@@ -169,7 +169,7 @@ mod tests {
         let dates =
             [("a", None), ("b", Some(9)), ("c", Some(7)), ("d", Some(9)), ("e", Some(8)), ("f", Some(9))];
         let cordoned = |(name, since)| {
-            let cordon = Some(Cordon { since, otherwise: None });
+            let cordon = Some(Cordon { since, besides: None });
             ObservedNode { cordon, ..node(name, "x", Verdict::Draining) }
         };
         let mut observed = Facts::of(dates.map(cordoned), []);

@@ -21,8 +21,8 @@ pub(crate) type NodeOut = Option<(Verdict, String)>;
 pub(crate) struct Cordon {
     /// Its date, in seconds since 1970. `None`, which counts as the earliest, if it has none.
     pub(crate) since: Option<i64>,
-    /// What takes the node out besides.
-    pub(crate) otherwise: NodeOut,
+    /// What takes the node out besides the cordon.
+    pub(crate) besides: NodeOut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

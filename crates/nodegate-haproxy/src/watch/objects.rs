@@ -61,7 +61,7 @@ fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let is_out_by_label = is_labelled && out.is_some() && out_by(&without_label(), facts.clone()).is_none();
     let shares_budget = facts.unschedulable && !is_labelled && rules.drain_on.contains_cordon();
     let since = || Some(writer_of(meta, &["f:spec", "f:unschedulable"])?.time.as_ref()?.0.as_second());
-    let cordon = shares_budget.then(|| Cordon { since: since(), otherwise: out_by(rules, without_cordon()) });
+    let cordon = shares_budget.then(|| Cordon { since: since(), besides: out_by(rules, without_cordon()) });
     let labels = meta.labels.iter().flatten().map(|(key, value)| (clip(key), clip(value)));
     ObservedNode {
         name: meta.name.clone().unwrap_or_default(),
@@ -186,7 +186,7 @@ mod tests {
         let (default, cordoned) = (&*DrainSignals::default().to_string(), r#""unschedulable":true"#);
         let label = &*format!("{EXCLUDE_LABEL:?}:\"\"");
         let (draining, not_ready) = (Some(Verdict::Draining), Some(Verdict::NotReady));
-        let dated = |otherwise| Some((Some(1_795_243_210), otherwise));
+        let dated = |besides| Some((Some(1_795_243_210), besides));
         for (labels, spec, ready, drain_on, out, is_out_by_label, cordon) in [
             ("", "", "True", default, None, false, None),
             ("", cordoned, "True", default, draining, false, dated(None)),
@@ -209,7 +209,7 @@ mod tests {
             let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
             let node = node_facts(&serde_json::from_str(&json).unwrap(), &rules);
             let verdict = |out: NodeOut| out.map(|(verdict, _)| verdict);
-            let found = node.cordon.map(|cordon| (cordon.since, verdict(cordon.otherwise)));
+            let found = node.cordon.map(|cordon| (cordon.since, verdict(cordon.besides)));
             let found = (verdict(node.out), node.is_out_by_label, found);
             assert_eq!(found, (out, is_out_by_label, cordon), "{labels} {spec} {ready} {drain_on}");
         }

@@ -226,7 +226,7 @@ pub struct Judgement {
     pub acknowledgement: Result<bool, Unknown>,
     /// The probers that have to acknowledge it, by their indices.
     pub awaited: Vec<(usize, AckProgress)>,
-    /// The interval of the slowest regular or silent prober, which the rules use; `None` without one.
+    /// The interval of the slowest regular or silent prober, for display: `needs_ms`, `interval_ms`; `None` without one.
     pub slowest: Option<Duration>,
 }
 

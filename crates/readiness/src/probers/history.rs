@@ -1,7 +1,7 @@
 //! The record of one prober, as plain data, and its update with each probe.
 
 use super::pace::ProbePace;
-use super::{MAX_INTERVAL, REGULAR_AFTER, REGULAR_WITHIN};
+use super::{MAX_INTERVAL, REGULAR_AFTER, REGULAR_OVER};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -166,7 +166,7 @@ impl ProbeHistory {
         match self.habit {
             Habit::New { since, times } if gap <= MAX_INTERVAL => {
                 let times = times.saturating_add(1);
-                let shown = times >= REGULAR_AFTER && now.since(since) >= REGULAR_WITHIN;
+                let shown = times >= REGULAR_AFTER && now.since(since) >= REGULAR_OVER;
                 if shown { Habit::Regular { since: now } } else { Habit::New { since, times } }
             }
             Habit::New { .. } => Habit::New { since: now, times: 1 },

@@ -26,7 +26,7 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(90);
 pub const REGULAR_AFTER: u32 = 3;
 /// The least time between the first and the last of these probes: three requests of a script within a second
 /// don't make it regular.
-pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
+pub const REGULAR_OVER: Duration = Duration::from_secs(10);
 
 /// The time that an agent must listen before it can know its probers.
 pub const MIN_LISTENING: Duration = MAX_INTERVAL;

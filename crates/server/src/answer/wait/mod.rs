@@ -1,5 +1,5 @@
 //! `/wait`: holds a request until the balancers have acknowledged, for `preStop` hooks and scripts. A waiting
-//! request is a future; one task reads the agent for all of them.
+//! request is a future; one loop for each listener of HTTP reads the agent for all of them.
 
 mod wait_query;
 
