@@ -341,6 +341,7 @@ proptest! {
         while world.judge_by(&settings).is_acknowledged(PoolChange::Out) != Some(true) {
             let judgement = world.judge_by(&settings);
             for (_, progress) in &judgement.awaited {
+                prop_assert_eq!(progress.required, settings.fall + 1);
                 prop_assert!(progress.needs <= hint.unwrap(), "{progress:?} {hint:?}");
                 prop_assert!(settings.time(PoolChange::Out, judgement.slowest.unwrap()) >= progress.needs);
             }
