@@ -63,7 +63,7 @@ pub(crate) fn run(
         let address = ports.address();
         let ports = open_ports(&agent, ports)?;
         let (app, board, port) = (agent.app.clone(), agent.board.clone(), ports.http.local_addr().port());
-        // Looks whether another program answers at its address.
+        // Finds out whether another program answers at the agent's address.
         in_background.spawn(OwnPort { app, board, address, port }.watch());
         if let Some(file) = state_file {
             handover::record(file, agent.board.clone(), agent.timeline, flips)

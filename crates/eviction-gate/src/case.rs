@@ -39,15 +39,16 @@ pub(crate) struct Limits {
     #[arg(value_parser = choice(&[("all", false), ("annotated", true)]))]
     pub(crate) only_annotated: bool,
 
-    /// Age of a drain beyond which it holds no evictions any more, except of a kept node. It must be more than (fall + 1) x interval of the slowest load balancer
-    /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
-    /// for cluster-autoscaler and Rancher
+    /// Age of a drain beyond which it holds no evictions any more, except of a kept node. It must be more than (fall + 1)
+    /// x interval of the slowest load balancer and less than the time after which the drainer gives up: 90 s for
+    /// OpenShift's machine config operator, 120 s for cluster-autoscaler and Rancher
     #[arg(long, env = "NODEGATE_GATE_MAX_HOLD", value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = duration(Duration::from_secs(1)..=Duration::from_hours(24)))]
     pub(crate) max_hold: Duration,
 
-    /// Age of a drain beyond which it holds no evictions any more while it can't be known whether all load balancers have acknowledged it:
-    /// the agent does not answer, is stale, or does not know its load balancers yet. None holds beyond --max-hold
+    /// Age of a drain beyond which it holds no evictions any more while it can't be known whether all load balancers have
+    /// acknowledged it: the agent does not answer, is stale, or does not know its load balancers yet. None holds beyond
+    /// --max-hold
     #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
     #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(1)))]
     pub(crate) unknown_hold: Duration,

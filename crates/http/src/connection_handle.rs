@@ -102,3 +102,35 @@ impl Connection {
         self.owned.place.is_pressed || self.owned.place.connections.closing.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Connections;
+    use crate::counts::ConnectionCounts;
+    use crate::limits::Limits;
+    use crate::networks::KnownClients;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// A stranger that sends a body without end costs no more.
+    #[tokio::test]
+    async fn a_closed_connection_reads_64_kib_of_what_its_client_still_sends() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, from) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut unread = socket.try_clone().unwrap();
+        let sends = std::thread::spawn(move || client.write_all(&[0; 1024].repeat(96)));
+        let from = Client { address: from.ip(), on_this_node: true };
+        let places =
+            Connections::new(Limits::default(), KnownClients::default(), ConnectionCounts::default());
+        let place = Arc::new(places).enter(from, false).await.unwrap();
+        Connection::new(socket, from, place).linger().await;
+        unread.set_nonblocking(false).unwrap();
+        let mut rest = Vec::new();
+        unread.read_to_end(&mut rest).unwrap();
+        sends.join().unwrap().unwrap();
+        assert!((30 * 1024..=32 * 1024).contains(&rest.len()), "{}", rest.len());
+    }
+}

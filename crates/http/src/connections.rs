@@ -66,8 +66,8 @@ impl Connections {
         Self { limits, known, counts, order, accepted, table, closing, filled, left }
     }
 
-    /// Waits for a place; if none is free, closes a connection of the client that has most. Returns `None` for a stranger that comes
-    /// in a crowd (128 accepted in a row, and another waits): the connection must be closed unread.
+    /// Waits for a place; if none is free, closes a connection of the client that has most. Returns `None` for a stranger
+    /// that comes in a crowd (128 accepted in a row, and another waits): the connection must be closed unread.
     pub(crate) async fn enter(self: &Arc<Self>, client: Client, is_crowded: bool) -> Option<Place> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let is_known = client.on_this_node || self.known.contains(client.address);

@@ -22,8 +22,8 @@ use tokio::sync::Notify;
 use tracing::field;
 
 /// The first wait for the head of an answer; it is at least twice what the last check took, and doubles with each list that
-/// took longer. The wait for a watch does not double: the cache would be stale before another attempt. A frozen API server accepts
-/// connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s, and then
+/// took longer. The wait for a watch does not double: the cache would be stale before another attempt. A frozen API server
+/// accepts connections and never answers, and another one may. One whose cache gets no more changes waits for it for 3 s, and then
 /// answers a consistent list from etcd.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(16);

@@ -9,7 +9,8 @@ use tokio::time::{Instant, timeout_at};
 /// The time to wait for the API server soon after an agent answered here. Then a closed port is worse than a
 /// guess.
 const GRACE: Duration = Duration::from_secs(1);
-/// The longest time for which the ports stay closed without a fresh predecessor: the startupProbe of the manifests gives up after 30 s.
+/// The longest time for which the ports stay closed without a fresh predecessor: the startupProbe of the manifests gives
+/// up after 30 s.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 /// The interval of queries to a predecessor that knows more than this agent.
 const ASK_EVERY: Duration = Duration::from_secs(1);

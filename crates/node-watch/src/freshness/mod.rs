@@ -16,11 +16,11 @@
 // | the watch of the Lease or a Service is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
 // | that of the Node is, although a check was answered | 140 s from its last bytes | bytes | the end of the watch |
 //
-// 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
-// after 85 s; the bound in docs/alerts.md is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
-// which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
-// the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
-// API server delays them by more.
+// 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream after 85 s;
+// the bound in docs/alerts.md is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
+// which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that the
+// bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy API server
+// delays them by more.
 
 mod check_state;
 mod consistency_check;

@@ -1,7 +1,7 @@
-//! The owner of what HAProxy runs: one file, one reload or a few weights, and the confirmation that
-//! HAProxy has loaded it: the file's last, empty backend, named by the hash of the file. If a step fails, the last good file
-//! and its processes stay. A `Desired` is a plan, `Wanted` the plan with the cluster that it was made from, and
-//! `Applied` what HAProxy was confirmed to run.
+//! The owner of what HAProxy runs: one file, one reload or a few weights, and the confirmation that HAProxy has loaded it:
+//! the file's last, empty backend, named by the hash of the file. If a step fails, the last good file and its processes
+//! stay. A `Desired` is a plan, `Wanted` the plan with the cluster that it was made from, and `Applied` what HAProxy was
+//! confirmed to run.
 
 use crate::failure::Failure;
 use crate::haproxy::config_file::{ConfigFile, Stamp};

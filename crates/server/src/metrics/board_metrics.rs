@@ -107,7 +107,7 @@ impl StateCollector {
             Some(([("service", service.service.clone())], u64::from(service.acknowledged()?)))
         };
         gauge(encoder, "service_acknowledged", help, status.services.iter().filter_map(acknowledged))?;
-        let help = "Probes of a prober that found no place in the table, or took that of one that may be a balancer.";
+        let help = "Probes of a prober that found no slot, or took that of one that may be a balancer.";
         counter(encoder, "prober_overflows", help, &status.drain.overflows)
     }
 }

@@ -56,9 +56,9 @@ pub(super) struct Overflows {
     pub(super) last: Option<Moment>,
 }
 
-/// The probers by the key of their probe request. Keys are odd; a prober that was taken over has an
-/// even one until its first probe here. A prober of a Service counts for the acknowledgement of the Service, and for that of the node if a drain changes
-/// its answer.
+/// The probers by the key of their probe request. Keys are odd; a prober that was taken over has an even one until its
+/// first probe here. A prober of a Service counts for the acknowledgement of the Service, and for that of the node if a
+/// drain changes its answer.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// True if `--balancers` names the clients that count.

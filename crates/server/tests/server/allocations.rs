@@ -41,7 +41,7 @@ fn a_known_query_is_answered_without_allocating() {
     let known =
         [("/health", 503), ("/health?check=node_ready&drain=404", 404), ("/nodecheck", 503), ("/livez", 200)];
     // At first arc-swap sets up its slots for this thread, and the prober and the counters are new.
-    for round in 0..100 {
+    for round in 0..103 {
         for (target, status) in known {
             let answered = answer(&app, target, &mut headers);
             assert!(answered == status || round < 3, "{target}: {answered}");

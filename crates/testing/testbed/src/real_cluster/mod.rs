@@ -138,7 +138,7 @@ impl RealCluster {
         file
     }
 
-    pub fn write_kubeconfig(&self, server: ServerRoute, user: &Value, file: &Path) {
+    fn write_kubeconfig(&self, server: ServerRoute, user: &Value, file: &Path) {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "real",
             "clusters": [{"name": "real", "cluster": {
