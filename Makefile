@@ -64,7 +64,7 @@ faults: ## Faults that the agent survives, and a table of the attacks of strange
 lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one)
 	@hack/install tools envoy caddy traefik haproxy-2.6 haproxy-3.0 haproxy-3.2 haproxy-newest >/dev/null
 	@cargo build --quiet --locked --bin nodegate
-	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) scenarios::table
+	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) configurations::table
 
 # The second table has what the gate costs an eviction that it does not hold.
 drains: ## Tables: a hundred drains under traffic, also with the gate (DRAINS=5)

@@ -50,7 +50,7 @@ impl Peer {
 
     /// Starts nginx with one process instead of a master and its workers, as nodegate has one thread.
     pub(crate) fn nginx(cluster: &Scenario) -> Self {
-        let (dir, port) = (cluster.dir.path().join("nginx"), ports::free());
+        let (dir, port) = (cluster.file("nginx"), ports::free());
         std::fs::create_dir_all(&dir).unwrap();
         let (config, at) = (dir.join("nginx.conf"), dir.display());
         let text = format!(

@@ -242,7 +242,7 @@ async fn kubectl(cluster: &Scenario, args: &str) -> Result<(), String> {
     let (path, plugins) = (std::env::var("PATH").unwrap_or_default(), programs::agent().with_file_name(""));
     command.args(args.split(' ')).env("PATH", format!("{}:{path}", plugins.display()));
     // kubectl caches discovery by the server's address, and another cluster may have the same address later.
-    let cache = cluster.dir.path().join("kubectl-cache");
+    let cache = cluster.file("kubectl-cache");
     command.env("KUBECONFIG", cluster.admin().kubeconfig()).env("KUBECACHEDIR", cache);
     let output = timeout(TIMEOUT, command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
     let output = output.map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?;

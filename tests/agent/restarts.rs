@@ -32,7 +32,7 @@ fn remembering(cluster: &Scenario, port: &str, args: &[&str]) -> Agent {
 }
 
 fn state_file(cluster: &Scenario) -> PathBuf {
-    cluster.dir.path().join("last-known.json")
+    cluster.file("last-known.json")
 }
 
 /// Waits until the state file has the cordon, and returns it.

@@ -32,7 +32,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
 fn a_signal_ends_an_agent_that_does_not_listen_yet() {
     let cluster = Scenario::start();
     cluster.sim.ignore_new();
-    let (mut command, log) = (Command::new(programs::agent()), cluster.dir.path().join("log"));
+    let (mut command, log) = (Command::new(programs::agent()), cluster.file("log"));
     command.args(["--stale-after=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
     command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
     let mut agent = Program::start_into(&mut command, &log);

@@ -1,7 +1,7 @@
 //! The events that happen to one node or to all of them, and how to undo each.
 
 use crate::nodes::{NODES, Nodes};
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 use std::time::Duration;
 
 /// The time for which a service continues after its node is drained: a preStop hook, a grace period.
@@ -54,97 +54,97 @@ impl Event {
     }
 
     /// Does the preparations that the test does not observe, and returns the node that it does observe.
-    pub(crate) fn prepare(self, stage: &mut Stage) -> usize {
-        let node = stage.node();
+    pub(crate) fn prepare(self, scenario: &mut Scenario) -> usize {
+        let node = scenario.node();
         if self != Self::ApiOutage {
             return node;
         }
-        stage.drained = Some(node);
-        stage.drain(node);
-        stage.watch_until_left(node, NEVER);
-        stage.nodes.backends[node].stop();
+        scenario.drained = Some(node);
+        scenario.drain(node);
+        scenario.watch_until_left(node, NEVER);
+        scenario.nodes.backends[node].stop();
         // The observed node stays in the pool, and no outage may take it out.
-        stage.holder().unwrap_or((node + 1) % NODES.len())
+        scenario.holder().unwrap_or((node + 1) % NODES.len())
     }
 
     /// Triggers the event and watches the node until it has left, or should have.
-    pub(crate) fn happen(self, node: usize, stage: &mut Stage) {
-        let sim = stage.nodes.cluster.sim.clone();
+    pub(crate) fn happen(self, node: usize, scenario: &mut Scenario) {
+        let sim = scenario.nodes.cluster.sim.clone();
         match self {
             Self::Cordon => {
                 assert!(sim.cordon(NODES[node]));
-                stage.watch_until_left(node, NEVER);
+                scenario.watch_until_left(node, NEVER);
             }
             Self::Drain => {
-                stage.drain(node);
-                stage.watch(node, SERVICE_ENDS_AFTER);
-                stage.nodes.backends[node].stop();
-                stage.watch(node, WATCHED);
+                scenario.drain(node);
+                scenario.watch(node, SERVICE_ENDS_AFTER);
+                scenario.nodes.backends[node].stop();
+                scenario.watch(node, WATCHED);
             }
             Self::NotReady => {
                 assert!(sim.set_ready(NODES[node], "False", "KubeletNotReady"));
-                stage.watch_until_left(node, NEVER);
+                scenario.watch_until_left(node, NEVER);
             }
             Self::ApiOutage => {
-                let Nodes { lan, cluster, .. } = &stage.nodes;
+                let Nodes { lan, cluster, .. } = &scenario.nodes;
                 lan.router.act(|| cluster.kill_api());
-                stage.nodes.each_agent(|agent| {
+                scenario.nodes.each_agent(|agent| {
                     agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
                 });
-                stage.watch(node, WATCHED);
+                scenario.watch(node, WATCHED);
             }
             Self::AgentRestart => {
-                stage.nodes.agents[node].take().unwrap().terminate();
-                stage.nodes.agents[node] = Some(stage.nodes.new_agent(node));
-                stage.watch(node, WATCHED);
+                scenario.nodes.agents[node].take().unwrap().terminate();
+                scenario.nodes.agents[node] = Some(scenario.nodes.new_agent(node));
+                scenario.watch(node, WATCHED);
             }
             Self::AgentKilled => {
-                stage.nodes.agents[node] = None;
-                stage.watch(node, AWAY);
+                scenario.nodes.agents[node] = None;
+                scenario.watch(node, AWAY);
             }
             Self::Rollout => {
                 for index in 0..NODES.len() {
-                    let successor = stage.nodes.new_agent(index);
-                    stage.nodes.agents[index].replace(successor).unwrap().terminate();
+                    let successor = scenario.nodes.new_agent(index);
+                    scenario.nodes.agents[index].replace(successor).unwrap().terminate();
                 }
-                stage.watch(node, WATCHED);
+                scenario.watch(node, WATCHED);
             }
             Self::MassCordon => {
                 for name in NODES {
                     assert!(sim.cordon(name));
                 }
-                stage.watch(node, ALL_OUT);
+                scenario.watch(node, ALL_OUT);
             }
             Self::LostProbe => {
-                stage.nodes.agent(node).signal("STOP");
-                stage.watch(node, stage.row.one_question);
-                stage.nodes.agent(node).signal("CONT");
-                stage.watch(node, WATCHED);
+                scenario.nodes.agent(node).signal("STOP");
+                scenario.watch(node, scenario.row.one_question);
+                scenario.nodes.agent(node).signal("CONT");
+                scenario.watch(node, WATCHED);
             }
         }
     }
 
     /// Undoes the event and waits until the agents answer Ready.
-    pub(crate) fn undo(self, node: usize, stage: &mut Stage) {
-        let sim = stage.nodes.cluster.sim.clone();
+    pub(crate) fn undo(self, node: usize, scenario: &mut Scenario) {
+        let sim = scenario.nodes.cluster.sim.clone();
         match self {
             Self::Cordon => drop(sim.uncordon(NODES[node])),
             Self::Drain => {
-                stage.nodes.revive(node);
+                scenario.nodes.revive(node);
                 sim.uncordon(NODES[node]);
             }
             Self::NotReady => drop(sim.set_ready(NODES[node], "True", "KubeletReady")),
             Self::ApiOutage => {
-                let drained = stage.drained.take().unwrap();
-                stage.nodes.revive(drained);
-                let Nodes { lan, cluster, .. } = &stage.nodes;
+                let drained = scenario.drained.take().unwrap();
+                scenario.nodes.revive(drained);
+                let Nodes { lan, cluster, .. } = &scenario.nodes;
                 lan.router.act(|| cluster.restart_api());
                 sim.uncordon(NODES[drained]);
             }
             Self::MassCordon => assert!(NODES.iter().all(|name| sim.uncordon(name))),
-            Self::AgentKilled => stage.nodes.agents[node] = Some(stage.nodes.new_agent(node)),
+            Self::AgentKilled => scenario.nodes.agents[node] = Some(scenario.nodes.new_agent(node)),
             Self::AgentRestart | Self::Rollout | Self::LostProbe => {}
         }
-        stage.nodes.each_agent(|agent| drop(agent.wait_ready()));
+        scenario.nodes.each_agent(|agent| drop(agent.wait_ready()));
     }
 }

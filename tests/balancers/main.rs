@@ -5,12 +5,12 @@
 mod agent_check;
 mod backend;
 mod balancer;
+mod configurations;
 mod drains;
 mod event;
 mod nodes;
 mod proxies;
 mod routing;
-mod scenarios;
-mod stage;
+mod scenario;
 mod table;
 mod traffic;

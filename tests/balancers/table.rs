@@ -2,7 +2,7 @@
 
 use crate::balancer::{ROWS, Row};
 use crate::event::Event;
-use crate::stage::Outcome;
+use crate::scenario::Outcome;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs;

@@ -41,7 +41,7 @@ fn request(api: &Api, to: SocketAddr) -> Saw {
 }
 
 /// The two API servers with an agent each, and the balancer with its clients in front of them.
-struct Site<'a> {
+struct Scenario<'a> {
     cluster: &'a RealCluster,
     agents: [Agent; 2],
     balancer: Haproxy,
@@ -55,7 +55,7 @@ fn assert_no_worse_than_a_plain_check([ours, plain, _]: Lost) {
     assert!(ours <= plain + BY_CHANCE, "{ours} requests were lost, and {plain} by HAProxy's TCP check");
 }
 
-impl<'a> Site<'a> {
+impl<'a> Scenario<'a> {
     fn start(cluster: &'a RealCluster) -> Self {
         cluster.grant_agents();
         let addresses = WAYS.map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free())));
@@ -173,7 +173,7 @@ fn balance(cluster: &RealCluster, addresses: &[SocketAddr]) -> Haproxy {
 fn rolling_restart_with_a_delay() {
     let cluster = RealCluster::take();
     let _flags = ServerFlags::set(&cluster, DELAY);
-    let lost = Site::start(&cluster).play("rolling restart, shutdown delay 10 s", Site::restart_all);
+    let lost = Scenario::start(&cluster).play("rolling restart, shutdown delay 10 s", Scenario::restart_all);
     assert_eq!(lost[0], 0, "{lost:?}");
 }
 
@@ -181,11 +181,11 @@ fn rolling_restart_with_a_delay() {
 #[ignore = "make real-cluster-test"]
 fn killed() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
-    let lost = site.play("one of two killed with SIGKILL, and started again", |site| {
-        site.cluster.node_script(&["stop", "api-b"]);
+    let scenario = Scenario::start(&cluster);
+    let lost = scenario.play("one of two killed with SIGKILL, and started again", |scenario| {
+        scenario.cluster.node_script(&["stop", "api-b"]);
         sleep(AFTERWARDS);
-        site.cluster.node_script(&["start", "api-b"]);
+        scenario.cluster.node_script(&["start", "api-b"]);
     });
     assert_no_worse_than_a_plain_check(lost);
 }
@@ -195,13 +195,13 @@ fn killed() {
 #[ignore = "make real-cluster-test"]
 fn cut_off_from_etcd() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
-    let lost = site.play("one of two cut off from etcd for 30 s", |site| {
-        let cut = site.cluster.cut("etcd-b");
-        site.agents[1].wait_fails_with(CHECK, "etcd");
+    let scenario = Scenario::start(&cluster);
+    let lost = scenario.play("one of two cut off from etcd for 30 s", |scenario| {
+        let cut = scenario.cluster.cut("etcd-b");
+        scenario.agents[1].wait_fails_with(CHECK, "etcd");
         sleep(Duration::from_secs(30).saturating_sub(cut.since.elapsed()));
         // It does not say yes between two no's.
-        let check = site.agents[1].get("/health?check=apiserver");
+        let check = scenario.agents[1].get("/health?check=apiserver");
         assert_eq!(check.status, 503, "{}", check.body);
         cut.mend();
     });

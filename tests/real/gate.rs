@@ -1,7 +1,7 @@
 //! The eviction gate behind a real API server: plain `kubectl drain`.
 
 use crate::hooks::course::Course;
-use crate::site::{PLAIN, Requests, Site, metric};
+use crate::scenario::{PLAIN, Requests, Scenario, metric};
 use nodegate_testbed::prober::median_and_longest;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, manifest_without, seen, until_so};
@@ -57,16 +57,16 @@ impl Drop for Gate<'_> {
 }
 
 /// Drains the node by kubectl, which knows nothing of nodegate, and returns it to service.
-fn drained(cluster: &RealCluster, site: &Site<'_>) -> (Course, Requests) {
+fn drained(cluster: &RealCluster, scenario: &Scenario<'_>) -> (Course, Requests) {
     let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
     let drain = || drop(cluster.kubectl.must(&words));
-    let course = Course::of(site, drain, |of| of.acknowledged.is_some() && of.ending.is_some());
+    let course = Course::of(scenario, drain, |of| of.acknowledged.is_some() && of.ending.is_some());
     // The pod is back before the node: what is lost is lost by the drain alone.
-    site.start_again();
+    scenario.start_again();
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    site.wait_in_service();
+    scenario.wait_in_service();
     // This pod has no hook: the gate alone protects it.
-    let requests = site.requests(PLAIN, course.began);
+    let requests = scenario.requests(PLAIN, course.began);
     (course, requests)
 }
 
@@ -79,16 +79,16 @@ fn is_acknowledged_first((course, _): &(Course, Requests)) -> bool {
 #[ignore = "make real-cluster-test"]
 fn plain_kubectl_drain_loses_no_request() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let scenario = Scenario::start(&cluster);
     let gate = Gate::start(&cluster);
-    let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &site)).collect();
+    let held: Vec<_> = (0..DRAINS).map(|_| drained(&cluster, &scenario)).collect();
     let of = |answer: &str, why: &str| {
         metric(HEALTH, &format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
     let enough = of("denied", "waiting") > 0 && of("allowed", "acknowledged") >= DRAINS;
     assert!(enough && metric(HEALTH, "nodegate_gate_unacknowledged_total") == 0, "{}", metrics());
     drop(gate);
-    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| drained(&cluster, &site)).collect();
+    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| drained(&cluster, &scenario)).collect();
 
     let between = |from: fn(&Course) -> Option<Duration>, to: fn(&Course) -> Option<Duration>| {
         let time = |(course, _): &(Course, Requests)| Some(to(course)?.saturating_sub(from(course)?));

@@ -16,7 +16,7 @@ mod objects;
 mod plugin;
 mod rights;
 mod rollout;
-mod site;
+mod scenario;
 mod zone;
 
 // The blocks of a page.

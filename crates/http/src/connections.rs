@@ -80,14 +80,14 @@ impl Connections {
         if self.table().open(is_known).count() >= places {
             self.evict(is_known);
         }
-        while self.table().held(is_known).count() >= places {
+        while self.table().occupied(is_known).count() >= places {
             self.left.notified().await;
         }
         let activity = Arc::new(Activity::new(Arc::clone(&self.order)));
         let (task, seen) = Default::default();
         let entry = Entry { client, is_known, activity: Arc::clone(&activity), task, seen };
         let mut table = self.table();
-        let is_pressed = !is_known && table.held(false).count() * 4 > places * 3;
+        let is_pressed = !is_known && table.occupied(false).count() * 4 > places * 3;
         let key = table.next_key;
         table.next_key += 1;
         table.entries.insert(key, entry);
@@ -117,7 +117,7 @@ impl Connections {
     /// Makes the clients of these connections known ones, as far as known clients have free places.
     pub(crate) fn make_known(&self, is_meant: impl Fn(u64, IpAddr) -> bool) {
         let mut table = self.table();
-        let free = self.limits.places(true).saturating_sub(table.held(true).count());
+        let free = self.limits.places(true).saturating_sub(table.occupied(true).count());
         let strangers = table.entries.iter_mut().filter(|(_, entry)| !entry.is_known);
         let meant = strangers.filter(|(key, entry)| is_meant(**key, entry.client));
         meant.take(free).for_each(|(_, entry)| entry.is_known = true);
@@ -130,7 +130,7 @@ impl Connections {
 
     /// Closes the connections whose clients exceed a timeout.
     pub(crate) fn sweep(&self, now: Instant) {
-        // A balancer's kept connection may be older than what is known of it.
+        // A balancer's keep-alive connection may be older than what is known of it.
         self.make_known(|_, client| self.known.contains(client));
         self.close_where(|entry| entry.is_late(now, &self.limits));
     }
@@ -208,26 +208,26 @@ impl Entry {
 
 impl Table {
     /// Returns the connections that have a place of known clients, or one of strangers.
-    fn held(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
-        let held = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
-        held.map(|(key, entry)| (*key, entry))
+    fn occupied(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
+        let occupied = self.entries.iter().filter(move |(_, entry)| entry.is_known == is_known);
+        occupied.map(|(key, entry)| (*key, entry))
     }
 
     fn open(&self, is_known: bool) -> impl DoubleEndedIterator<Item = (u64, &Entry)> {
-        self.held(is_known).filter(|(_, entry)| entry.is_open())
+        self.occupied(is_known).filter(|(_, entry)| entry.is_open())
     }
 
     /// Chooses the connection to close: of the IPv4 address or IPv6 /64 that holds most, of the address in it that holds
     /// most, the one that was idle for longest, a busy one last. Between clients that hold the same, the connection that was
     /// accepted first decides: a client chooses what its connections do, so that must not protect it from others.
     fn victim(&self, is_known: bool) -> Option<u64> {
-        let mut held = HashMap::<_, usize>::new();
+        let mut places = HashMap::<_, usize>::new();
         for (_, entry) in self.open(is_known) {
-            *held.entry((client_key(entry.client), None)).or_default() += 1;
-            *held.entry((client_key(entry.client), Some(entry.client))).or_default() += 1;
+            *places.entry((client_key(entry.client), None)).or_default() += 1;
+            *places.entry((client_key(entry.client), Some(entry.client))).or_default() += 1;
         }
         let rank =
-            |client| (held.get(&(client_key(client), None)), held.get(&(client_key(client), Some(client))));
+            |client| (places.get(&(client_key(client), None)), places.get(&(client_key(client), Some(client))));
         // The last of equals counts.
         let most =
             self.open(is_known).rev().map(|(_, entry)| entry.client).max_by_key(|client| rank(*client))?;

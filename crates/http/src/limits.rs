@@ -19,7 +19,7 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// The time that a connection is kept without a request.
     pub idle_timeout: Duration,
-    /// The time that a shutdown waits for connections. Kept connections without a request get half of it, so
+    /// The time that a shutdown waits for connections. Keep-alive connections without a request get half of it, so
     /// that a load balancer's next probe gets an answer that tells it to close.
     pub drain_timeout: Duration,
 }

@@ -186,7 +186,7 @@ impl Drains {
         let cluster = &self.nodes.cluster;
         let mut command = self.router().command(format!("{SCRIPTS}/{name}"));
         command.args(args).env("PATH", path).env("KUBECONFIG", cluster.admin().kubeconfig());
-        command.env("KUBECACHEDIR", cluster.dir.path().join("kubectl-cache"));
+        command.env("KUBECACHEDIR", cluster.file("kubectl-cache"));
         must_run(&mut command);
     }
 

@@ -2,11 +2,11 @@
 
 // `make faults` prints a line for each.
 
-mod scene;
+mod scenario;
 
 use nodegate_kube_sim::Effect;
-use nodegate_testbed::{NODE, Scenario, needs_root, programs, until};
-use scene::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scene};
+use nodegate_testbed::{NODE, needs_root, programs, until};
+use scenario::{CORDONED, FRESH, LOST, REPLACED, SOON_STALE, STALE, Scenario};
 use std::net::TcpStream;
 use std::process::Command;
 
@@ -16,44 +16,44 @@ const CONNECTIONS: u64 = 6;
 #[test]
 fn a_connection_whose_packets_vanish_is_replaced() {
     needs_root("packets that the kernel drops");
-    let mut scene = Scene::start(&[]);
-    scene.fault(|scene| {
-        scene.cluster.sim.half_open();
-        scene.cluster.sim.cordon(NODE);
+    let mut scenario = Scenario::start(&[]);
+    scenario.fault(|scenario| {
+        scenario.cluster.sim.half_open();
+        scenario.cluster.sim.cordon(NODE);
     });
-    scene.notices(CORDONED, REPLACED);
-    scene.restarts("disconnected", 1.0);
-    scene.agent.logs_once(LOST);
-    let open = scene.cluster.sim.counters().read().connections_max;
+    scenario.notices(CORDONED, REPLACED);
+    scenario.restarts("disconnected", 1.0);
+    scenario.agent.logs_once(LOST);
+    let open = scenario.cluster.sim.counters().read().connections_max;
     assert!(open <= 3 + 2, "{open}: three of the agent's, and the dead ones");
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers("packets of open connections dropped", &[FRESH, CORDONED]);
+    scenario.heal(|scenario| scenario.cluster.sim.heal());
+    scenario.recovers("packets of open connections dropped", &[FRESH, CORDONED]);
 }
 
 #[test]
 fn attempts_to_connect_end() {
     needs_root("packets that the kernel drops");
-    let into_a_black_hole = |cluster: &Scenario| {
+    let into_a_black_hole = |cluster: &nodegate_testbed::Scenario| {
         cluster.sim.half_open();
         cluster.sim.blackhole_new().unwrap();
     };
-    let unserved = |cluster: &Scenario| {
+    let unserved = |cluster: &nodegate_testbed::Scenario| {
         cluster.sim.ignore_new();
         cluster.sim.reset_connections();
     };
     // How it begins, and the restarts of the Node's watch, with their number, that show what the agent has given up. The
     // first is the end of the old connection.
-    let faults: [(_, fn(&Scenario), _, _); 2] = [
+    let faults: [(_, fn(&nodegate_testbed::Scenario), _, _); 2] = [
         ("packets of new connections dropped, too", into_a_black_hole, "disconnected", 2.0),
         ("new connections accepted, never served", unserved, "timeout", 1.0),
     ];
     for (name, begin, reason, times) in faults {
-        let mut scene = Scene::start(SOON_STALE);
-        scene.fault(|scene| begin(&scene.cluster));
-        scene.fails_open();
-        scene.restarts(reason, times);
-        scene.heal(|scene| scene.cluster.sim.heal());
-        scene.recovers(name, &[FRESH, STALE, FRESH]);
+        let mut scenario = Scenario::start(SOON_STALE);
+        scenario.fault(|scenario| begin(&scenario.cluster));
+        scenario.fails_open();
+        scenario.restarts(reason, times);
+        scenario.heal(|scenario| scenario.cluster.sim.heal());
+        scenario.recovers(name, &[FRESH, STALE, FRESH]);
     }
 }
 
@@ -62,54 +62,54 @@ fn attempts_to_connect_end() {
 fn goaway_after_every_answer_makes_no_storm_of_connections() {
     // Long enough for each watch to live for more than 5 s before the consistency check moves it. A watch
     // that ends sooner counts as failed, and backs off for up to 10 s.
-    let mut scene = Scene::start(&["--stale-after=12s"]);
-    let going = scene.fault(|scene| {
-        let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());
-        scene.cluster.sim.close_watches(None);
+    let mut scenario = Scenario::start(&["--stale-after=12s"]);
+    let going = scenario.fault(|scenario| {
+        let going = scenario.cluster.sim.faults().add(Effect::GoAway.everywhere());
+        scenario.cluster.sim.close_watches(None);
         going
     });
     // Twelve seconds of probes.
-    scene.prober.wait(600);
-    let counted = scene.cluster.sim.counters().read();
+    scenario.prober.wait(600);
+    let counted = scenario.cluster.sim.counters().read();
     assert!(counted.total() <= 4 * 14, "{} requests in 12 s", counted.total());
     assert!(counted.connections_max <= CONNECTIONS, "{} connections", counted.connections_max);
-    scene.heal(|scene| scene.cluster.sim.faults().remove(going));
-    until("watches", || (scene.cluster.sim.counters().read().watches >= 2).then_some(()));
-    scene.recovers("GOAWAY after every answer", &[FRESH]);
+    scenario.heal(|scenario| scenario.cluster.sim.faults().remove(going));
+    until("watches", || (scenario.cluster.sim.counters().read().watches >= 2).then_some(()));
+    scenario.recovers("GOAWAY after every answer", &[FRESH]);
 }
 
 /// Floods the agent with idle clients, and then breaks the connection to the API server.
 #[test]
 fn idle_clients_leave_descriptors_for_the_api_server() {
     const CLIENTS: u32 = 300;
-    let cluster = scene::cluster();
+    let cluster = scenario::cluster();
     let mut command = Command::new("prlimit");
     command.arg("--nofile=64:64").arg(programs::agent());
     let agent = cluster.launch(command);
-    let mut scene = Scene::of(cluster, agent);
-    scene.agent.logs_once("the limit of file descriptors allows fewer connections");
-    let idle = scene.fault(|scene| {
+    let mut scenario = Scenario::of(cluster, agent);
+    scenario.agent.logs_once("the limit of file descriptors allows fewer connections");
+    let idle = scenario.fault(|scenario| {
         let connect = |number: u32| {
             // With more than the three places of this node's clients, a probe's connection would be closed.
             if number.is_multiple_of(2) {
-                scene.prober.wait(1);
+                scenario.prober.wait(1);
             }
-            TcpStream::connect(scene.agent.address()).unwrap()
+            TcpStream::connect(scenario.agent.address()).unwrap()
         };
         let idle: Vec<TcpStream> = (0..CLIENTS).map(connect).collect();
-        scene.cluster.sim.reset_connections();
-        scene.cluster.sim.cordon(NODE);
+        scenario.cluster.sim.reset_connections();
+        scenario.cluster.sim.cordon(NODE);
         idle
     });
-    scene.notices(CORDONED, REPLACED);
-    scene.lasts();
+    scenario.notices(CORDONED, REPLACED);
+    scenario.lasts();
     // In a crowd, they are closed unread.
     let closed = ["nodegate_connections_evicted_total", "nodegate_connections_refused_total"];
-    let closed: f64 = closed.iter().filter_map(|name| scene.agent.metric(name)).sum();
+    let closed: f64 = closed.iter().filter_map(|name| scenario.agent.metric(name)).sum();
     assert!(closed >= f64::from(CLIENTS) - 64.0, "{closed}");
-    scene.heal(|scene| {
+    scenario.heal(|scenario| {
         drop(idle);
-        scene.cluster.sim.uncordon(NODE);
+        scenario.cluster.sim.uncordon(NODE);
     });
-    scene.recovers("64 file descriptors, 300 idle clients, API reset", &[FRESH, CORDONED, FRESH]);
+    scenario.recovers("64 file descriptors, 300 idle clients, API reset", &[FRESH, CORDONED, FRESH]);
 }

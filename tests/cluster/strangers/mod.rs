@@ -12,7 +12,7 @@ use balancer::{Balancer, Seen};
 use group::Group;
 use nodegate_testbed::network::namespaces::{Namespace, SERVER_AND_CLIENTS};
 use nodegate_testbed::process::{Program, descriptors, memory};
-use nodegate_testbed::{NODE, Scenario, programs, until};
+use nodegate_testbed::{NODE, programs, until};
 use std::env;
 use std::net::SocketAddr;
 use std::panic::catch_unwind;
@@ -71,13 +71,13 @@ const PORTS: [Port; 5] = [
 ];
 
 /// The place of the play: a network, a program in it, and a balancer that has probed it for a while.
-struct Scene {
+struct Scenario {
     balancer: Balancer,
     program: Program,
     group: Group,
     port: u16,
     is_optimised: bool,
-    _cluster: Scenario,
+    _cluster: nodegate_testbed::Scenario,
     network: Namespace,
 }
 
@@ -94,13 +94,13 @@ struct Row {
     has_ended: bool,
 }
 
-impl Scene {
+impl Scenario {
     /// One that is not optimised gets more CPU, and knows the balancer by `--balancers`.
     fn start(port: &Port, is_optimised: bool, is_v6: bool) -> Self {
         let network = Namespace::new("strangers");
         network.shell(SERVER_AND_CLIENTS);
         let _stay = network.stay();
-        let cluster = Scenario::start();
+        let cluster = nodegate_testbed::Scenario::start();
         let group = Group::new(MEMORY, if is_optimised { MILLICPU } else { MILLICPU_OF_DEBUG });
         let mut command = group.command(&programs::agent().with_file_name(port.program));
         let directory = cluster.dir.path().to_str().unwrap();
@@ -202,9 +202,9 @@ impl Row {
 }
 
 fn assert_harmless(kinds: &[&str], from: From) {
-    let scene = Scene::start(&AGENT, false, from.is_v6());
+    let scenario = Scenario::start(&AGENT, false, from.is_v6());
     for kind in KINDS.iter().filter(|kind| kinds.contains(&kind.name)) {
-        let row = scene.play(kind, from, SHORT, None);
+        let row = scenario.play(kind, from, SHORT, None);
         eprintln!("{}", row.line());
         assert_eq!(row.mistake(), None, "{}", row.line());
         assert!(row.rate > 0.0 && row.seen.probes >= 10, "{}", row.line());
@@ -248,16 +248,17 @@ fn table() {
             let rows = KINDS.iter().flat_map(|kind| families.iter().map(move |from| (kind, *from)));
             let rows = rows.filter(|(kind, from)| format!("{}, {from},", kind.name).contains(&wanted));
             let start = || {
-                let scene = Scene::start(port, true, families[0].is_v6());
+                let scenario = Scenario::start(port, true, families[0].is_v6());
                 thread::sleep(KNOWN);
-                scene
+                scenario
             };
-            let (mut scene, mut beside) = (None, None);
+            let (mut scenario, mut beside) = (None, None);
             for (kind, from) in rows {
                 // One program for all rows: an attack finds no less room than the one before.
-                scene.take_if(|scene: &mut Scene| scene.has_ended());
+                scenario.take_if(|scenario: &mut Scenario| scenario.has_ended());
                 let beside = beside.get_or_insert_with(start);
-                all_held &= scene.get_or_insert_with(start).play(kind, from, duration, Some(beside)).print();
+                all_held &=
+                    scenario.get_or_insert_with(start).play(kind, from, duration, Some(beside)).print();
                 thread::sleep(Duration::from_secs(1));
             }
         }

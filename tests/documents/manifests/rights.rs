@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Each rule of each role, and each binding. The rights of the gate are also those of its tests
-/// (`crates/eviction-gate/tests/gate/lab.rs`).
+/// (`crates/eviction-gate/tests/gate/scenario.rs`).
 const RIGHTS: &str = include_str!("rights.txt");
 
 const FILES: [&str; 7] = [

@@ -1,6 +1,6 @@
 //! The course of an ending: when balancers have acknowledged and pods end, and which requests are lost.
 
-use crate::site::{HELD, PLAIN, Site, WAYS, drain, listens};
+use crate::scenario::{HELD, PLAIN, Scenario, WAYS, drain, listens};
 use nodegate_testbed::real_cluster::{seen, until_so};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,24 +25,25 @@ pub(crate) struct Course {
 
 impl Course {
     /// Causes an ending, and watches pods and agent until `is_over`.
-    pub(crate) fn of(site: &Site<'_>, end: impl FnOnce(), is_over: fn(&Self) -> bool) -> Self {
+    pub(crate) fn of(scenario: &Scenario<'_>, end: impl FnOnce(), is_over: fn(&Self) -> bool) -> Self {
         thread::scope(|scope| {
-            let watching = scope.spawn(|| Self::watch(site, is_over));
+            let watching = scope.spawn(|| Self::watch(scenario, is_over));
             end();
             watching.join().unwrap()
         })
     }
 
-    fn watch(site: &Site<'_>, is_over: fn(&Self) -> bool) -> Self {
+    fn watch(scenario: &Scenario<'_>, is_over: fn(&Self) -> bool) -> Self {
         let began = Instant::now();
         let [out, acknowledged, ending, plain, held, agent] = [None; 6];
         let mut course = Self { began, out, acknowledged, ending, plain, held, agent };
         let step = || {
-            let ending = site.pods.are_ending();
-            let [plain, held, agent] = [PLAIN.address(), HELD.address(), site.agent].map(|at| !listens(at));
+            let ending = scenario.pods.are_ending();
+            let [plain, held, agent] =
+                [PLAIN.address(), HELD.address(), scenario.agent].map(|at| !listens(at));
             // The agent last: an end that is seen without acknowledged came too early.
             thread::sleep(RENDERED);
-            let state = drain(site.agent);
+            let state = drain(scenario.agent);
             let now = began.elapsed();
             for (time, is_so) in [
                 (&mut course.out, state["verdict"].as_str().is_some_and(|is| is != "ready")),
@@ -69,9 +70,9 @@ impl Course {
     }
 
     /// Prints the line of the documents' table, and returns the requests lost without and with a hook.
-    pub(super) fn report(&self, what: &str, site: &Site<'_>) -> [u32; 2] {
+    pub(super) fn report(&self, what: &str, scenario: &Scenario<'_>) -> [u32; 2] {
         thread::sleep(AFTERWARDS);
-        let requests = WAYS.map(|way| site.requests(way, self.began));
+        let requests = WAYS.map(|way| scenario.requests(way, self.began));
         let times = [self.out, self.acknowledged, self.plain, self.held, self.agent]
             .map(|time| time.map_or("-".to_owned(), |time| format!("{time:.1?}")));
         let lost = requests.map(|way| {

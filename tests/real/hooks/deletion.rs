@@ -1,7 +1,7 @@
 //! Pods that are deleted without an eviction, on a node that goes out at the same moment.
 
 use super::course::{Course, header};
-use crate::site::Site;
+use crate::scenario::Scenario;
 use nodegate_testbed::real_cluster::RealCluster;
 
 /// A name, what ends the pods, and what brings the node back into service: words for kubectl.
@@ -32,16 +32,16 @@ const ENDINGS: [(&str, &[&str], &str); 3] = [
 #[ignore = "make real-cluster-test"]
 fn deletions_on_a_node_that_goes_out() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let scenario = Scenario::start(&cluster);
     header();
     let kubectl = |words: &str| drop(cluster.kubectl.must(&words.split(' ').collect::<Vec<_>>()));
     for (what, end, undo) in ENDINGS {
         let end = || end.iter().for_each(|words| kubectl(words));
-        let course = Course::of(&site, end, Course::acknowledged_and_pods_ended);
-        course.held_until_acknowledged(what, course.report(what, &site));
+        let course = Course::of(&scenario, end, Course::acknowledged_and_pods_ended);
+        course.held_until_acknowledged(what, course.report(what, &scenario));
         assert_eq!(course.agent, None, "{what}: the agent has ended, too");
         kubectl(undo);
-        site.start_again();
-        site.wait_in_service();
+        scenario.start_again();
+        scenario.wait_in_service();
     }
 }

@@ -5,7 +5,7 @@ mod deletion;
 mod shutdown;
 
 use crate::daemonset::Installed;
-use crate::site::{HELD, HOOK, Pods, drain, metric};
+use crate::scenario::{HELD, HOOK, Pods, drain, metric};
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, repository_file, seen, until_so};
 use std::thread;

@@ -3,7 +3,7 @@
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
 use crate::rollout::ingress::{Hook, make_image, service, workload};
-use crate::site::{POOL, Pods, Site, WAYS, new_connection};
+use crate::scenario::{POOL, Pods, Scenario, WAYS, new_connection};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::real_cluster::{
     DEADLINE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file, seen, until_so,
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const GRACEFUL: &str = "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 15s";
 /// Reboots the node through logind until systemd would end everything, and returns the course so far and the
 /// time to that.
-fn reboot(site: &Site<'_>, power: &Power<'_>) -> (Course, Duration) {
+fn reboot(scenario: &Scenario<'_>, power: &Power<'_>) -> (Course, Duration) {
     let at = now();
-    let course = Course::of(site, || power.reboot(), Course::all_has_ended);
+    let course = Course::of(scenario, || power.reboot(), Course::all_has_ended);
     (course, wait_reached(power).saturating_sub(at))
 }
 
@@ -27,12 +27,12 @@ fn wait_reached(power: &Power<'_>) -> Duration {
     until_within(DEADLINE, || power.reached(), || power.inhibitors())
 }
 
-fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>) {
+fn back_in_service(cluster: &RealCluster, scenario: &Scenario<'_>, power: &mut Power<'_>) {
     power.boot();
     cluster.wait_node("True", REAL_NODE);
     cluster.wait_pod_agent();
-    site.start_again();
-    site.wait_in_service();
+    scenario.start_again();
+    scenario.wait_in_service();
 }
 
 /// The kubelet ends pods in order, and the agent last; also while `nodegate-shutdown` delays the shutdown, too.
@@ -40,7 +40,7 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
 #[ignore = "make real-cluster-test"]
 fn a_graceful_shutdown_ends_the_agent_last() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let scenario = Scenario::start(&cluster);
     header();
     for beside in [false, true] {
         let what = if beside { "graceful shutdown beside nodegate-shutdown" } else { "graceful shutdown" };
@@ -48,19 +48,19 @@ fn a_graceful_shutdown_ends_the_agent_last() {
             cluster.apply(&repository_file("manifests/install-host-signals.yaml"));
             cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
             cluster.wait_pod_agent();
-            site.wait_in_service();
+            scenario.wait_in_service();
         }
         let mut power = with_kubelet(&cluster, GRACEFUL, &WAYS.map(|way| way.name));
         if beside {
             power.start_nodegate_shutdown();
         }
-        let (course, reached) = reboot(&site, &power);
+        let (course, reached) = reboot(&scenario, &power);
         power.end();
-        let lost = course.report(what, &site);
+        let lost = course.report(what, &scenario);
         seen(what, format!("systemd ends the rest after {reached:.1?}"));
         course.held_until_acknowledged(what, lost);
         assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
-        back_in_service(&cluster, &site, &mut power);
+        back_in_service(&cluster, &scenario, &mut power);
     }
 }
 
@@ -90,7 +90,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str])
 #[ignore = "make real-cluster-test"]
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let scenario = Scenario::start(&cluster);
     let mut power = with_kubelet(&cluster, "", &WAYS.map(|way| way.name));
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
@@ -102,22 +102,22 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
         seen(what, format!("systemd ends everything after {reached:.1?}"));
         power.end();
     };
-    let course = Course::of(&site, end, Course::all_has_ended);
-    loses_requests(&course, what, &site);
-    back_in_service(&cluster, &site, &mut power);
+    let course = Course::of(&scenario, end, Course::all_has_ended);
+    loses_requests(&course, what, &scenario);
+    back_in_service(&cluster, &scenario, &mut power);
 
     let (what, began) = ("power cut", Instant::now());
-    let course = Course::of(&site, || power.cut(), Course::all_has_ended);
-    loses_requests(&course, what, &site);
+    let course = Course::of(&scenario, || power.cut(), Course::all_has_ended);
+    loses_requests(&course, what, &scenario);
     cluster.wait_node("Unknown", REAL_NODE);
     let unknown = began.elapsed();
     seen(what, format!("the node controller reports Ready=Unknown after {unknown:.0?}"));
-    back_in_service(&cluster, &site, &mut power);
+    back_in_service(&cluster, &scenario, &mut power);
 }
 
 /// Asserts that nothing waits for balancers.
-fn loses_requests(course: &Course, what: &str, site: &Site<'_>) {
-    let lost = course.report(what, site);
+fn loses_requests(course: &Course, what: &str, scenario: &Scenario<'_>) {
+    let lost = course.report(what, scenario);
     assert_eq!(course.acknowledged, None, "{what}");
     assert!(lost[0] > 0 && lost[1] > 0, "{what}: {lost:?}");
 }

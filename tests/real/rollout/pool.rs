@@ -2,7 +2,7 @@
 
 use super::clients::Kept;
 use super::ingress::{self, Hook, make_image};
-use crate::site::{POOL, drain, new_connection};
+use crate::scenario::{POOL, drain, new_connection};
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};

@@ -19,14 +19,14 @@ const NAMESPACE: &str = "nodegate";
 const NAME: &str = "gate";
 const DAY: Duration = Duration::from_hours(24);
 
-struct Lab {
+struct Scenario {
     sim: Sim,
     api: KubeApi,
     now: SystemTime,
     replicas: Vec<Keeper>,
 }
 
-impl Lab {
+impl Scenario {
     fn new(replicas: usize) -> Self {
         let sim = Builder::default().tls(false).without_sockets();
         for object in [
@@ -56,9 +56,9 @@ impl Lab {
         let connector = Connector::Simulated(Arc::new(open));
         let api = KubeApi::over(connector, Duration::from_secs(5));
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
-        let mut lab = Self { sim, api, now, replicas: Vec::new() };
-        (0..replicas).for_each(|_| lab.start());
-        lab
+        let mut scenario = Self { sim, api, now, replicas: Vec::new() };
+        (0..replicas).for_each(|_| scenario.start());
+        scenario
     }
 
     fn start(&mut self) {
@@ -129,61 +129,62 @@ impl Lab {
 async fn in_any_order_the_api_server_can_verify_every_replica() {
     for seed in 0..25 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut lab = Lab::new(2);
+        let mut scenario = Scenario::new(2);
         let puts = || FaultScope::all().resources(&["secrets"]).verbs(&["update"]);
         for _ in 0..40 {
             match random.u8(..12) {
-                0 => lab.set_secret(Value::Null),
-                1 => lab.set_secret(json!({"tls.crt": STANDARD.encode("garbage")})),
+                0 => scenario.set_secret(Value::Null),
+                1 => scenario.set_secret(json!({"tls.crt": STANDARD.encode("garbage")})),
                 2 => {
-                    let Issued { certificate, key } = issue("x", DAY, lab.now).unwrap();
-                    lab.set_secret(
+                    let Issued { certificate, key } = issue("x", DAY, scenario.now).unwrap();
+                    scenario.set_secret(
                         json!({"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key)}),
                     );
                 }
-                3 => _ = lab.sim.faults().add(Effect::Forbidden.on(puts())),
-                4 => lab.sim.faults().clear(),
+                3 => _ = scenario.sim.faults().add(Effect::Forbidden.on(puts())),
+                4 => scenario.sim.faults().clear(),
                 // Within the life of what is served.
-                5 => lab.now += DAY * 20,
+                5 => scenario.now += DAY * 20,
                 6 => {
-                    lab.replicas[1] = {
-                        lab.start();
-                        lab.replicas.pop().unwrap()
+                    scenario.replicas[1] = {
+                        scenario.start();
+                        scenario.replicas.pop().unwrap()
                     }
                 }
-                7 => lab.refresh_both().await,
-                replica => drop(lab.refresh(usize::from(replica % 2)).await),
+                7 => scenario.refresh_both().await,
+                replica => drop(scenario.refresh(usize::from(replica % 2)).await),
             }
-            let is_expired =
-                |keeper: &Keeper| keeper.served().is_some_and(|served| !served.is_valid(lab.now + DAY * 21));
-            if lab.replicas.iter().any(is_expired) {
+            let is_expired = |keeper: &Keeper| {
+                keeper.served().is_some_and(|served| !served.is_valid(scenario.now + DAY * 21))
+            };
+            if scenario.replicas.iter().any(is_expired) {
                 break;
             }
-            lab.check();
+            scenario.check();
         }
-        lab.sim.faults().clear();
+        scenario.sim.faults().clear();
         for _ in 0..4 {
             for replica in 0..2 {
-                let _ = lab.refresh(replica).await;
+                let _ = scenario.refresh(replica).await;
             }
         }
-        assert_eq!(lab.refresh_each().await, [false; 2], "{seed}");
-        assert!(lab.is_same() && !lab.replicas[0].served().unwrap().is_due(lab.now), "{seed}");
+        assert_eq!(scenario.refresh_each().await, [false; 2], "{seed}");
+        assert!(scenario.is_same() && !scenario.replicas[0].served().unwrap().is_due(scenario.now), "{seed}");
     }
 }
 
 #[tokio::test]
 async fn a_certificate_is_renewed_at_two_thirds_and_served_when_its_ca_is_known() {
-    let mut lab = Lab::new(2);
-    assert_eq!(lab.refresh_each().await, [false; 2]);
-    let first = lab.replicas[0].served().unwrap();
-    lab.now += DAY * 250;
-    assert_eq!(lab.refresh_each().await, [true; 2], "the API server may not know it yet");
-    assert!(lab.replicas.iter().all(|replica| replica.served().unwrap().pem == first.pem));
-    assert_eq!(lab.refresh_each().await, [false; 2]);
-    assert!(lab.is_same() && lab.replicas[0].served().unwrap().pem != first.pem);
-    assert_eq!(lab.bundle().matches("BEGIN").count(), 2);
-    lab.now += DAY * 120;
-    lab.refresh(0).await.unwrap();
-    assert_eq!(lab.bundle().matches("BEGIN").count(), 1, "the first one has expired");
+    let mut scenario = Scenario::new(2);
+    assert_eq!(scenario.refresh_each().await, [false; 2]);
+    let first = scenario.replicas[0].served().unwrap();
+    scenario.now += DAY * 250;
+    assert_eq!(scenario.refresh_each().await, [true; 2], "the API server may not know it yet");
+    assert!(scenario.replicas.iter().all(|replica| replica.served().unwrap().pem == first.pem));
+    assert_eq!(scenario.refresh_each().await, [false; 2]);
+    assert!(scenario.is_same() && scenario.replicas[0].served().unwrap().pem != first.pem);
+    assert_eq!(scenario.bundle().matches("BEGIN").count(), 2);
+    scenario.now += DAY * 120;
+    scenario.refresh(0).await.unwrap();
+    assert_eq!(scenario.bundle().matches("BEGIN").count(), 1, "the first one has expired");
 }

@@ -1,6 +1,6 @@
 //! Hostile clients of the webhook's port. The API server's reviews are answered beside all of them.
 
-use crate::lab::{Gate, Lab, NAME, NAMESPACE};
+use crate::scenario::{Gate, NAME, NAMESPACE, Scenario};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_testbed::network::namespaces::Namespace;
@@ -61,8 +61,8 @@ struct Way {
 }
 
 impl Way {
-    fn new(lab: &Lab, gate: &Gate) -> Self {
-        let configuration = lab.sim.get("validatingwebhookconfigurations", "", NAME).unwrap();
+    fn new(scenario: &Scenario, gate: &Gate) -> Self {
+        let configuration = scenario.sim.get("validatingwebhookconfigurations", "", NAME).unwrap();
         let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap().to_owned();
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&STANDARD.decode(bundle).unwrap()) {
@@ -142,10 +142,10 @@ fn cant_keep_the_api_server_out(addresses: u8) {
     let network = Namespace::new("gate");
     network.shell(NETWORK);
     let _stay = network.stay();
-    let lab = Lab::new();
-    let gate = lab.gate("", &["--max-hold=1h"]);
-    lab.sim.cordon(NODE);
-    let way = Way { addresses, ..Way::new(&lab, &gate) };
+    let scenario = Scenario::new();
+    let gate = scenario.gate("", &["--max-hold=1h"]);
+    scenario.sim.cordon(NODE);
+    let way = Way { addresses, ..Way::new(&scenario, &gate) };
     for behaviour in Behaviour::ALL {
         let (runtime, ended) = (runtime(), Arc::new(AtomicUsize::new(0)));
         for number in 0..STRANGERS {
@@ -170,7 +170,7 @@ fn cant_keep_the_api_server_out(addresses: u8) {
         let mut slowest = Duration::ZERO;
         for _ in 0..EVICTIONS {
             let asked = Instant::now();
-            let evicted = lab.evict("p");
+            let evicted = scenario.evict("p");
             assert_eq!(evicted.status, 429, "{behaviour:?}: {evicted:?}");
             slowest = slowest.max(asked.elapsed());
         }
@@ -215,9 +215,9 @@ fn request(body: &str) -> String {
 fn no_body_fills_the_memory() {
     const BODIES: usize = 500;
     const AT_ONCE: usize = 16;
-    let lab = Lab::new();
-    let gate = lab.gate("", &[]);
-    let (way, runtime) = (Way::new(&lab, &gate), runtime());
+    let scenario = Scenario::new();
+    let gate = scenario.gate("", &[]);
+    let (way, runtime) = (Way::new(&scenario, &gate), runtime());
     // One that does not end gets an answer.
     let answer = runtime.block_on(way.play(Behaviour::LongBody)).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
@@ -243,18 +243,18 @@ fn no_body_fills_the_memory() {
     assert!(count("200") > 0 && count("400") > 0, "{codes:?}");
     assert!(peak < MEMORY_KIB, "{peak} KiB");
     assert!(gate.log().lines().all(|line| line.len() < 1000), "{}", gate.log());
-    lab.sim.cordon(NODE);
-    assert_eq!(lab.evict("p").status, 429);
+    scenario.sim.cordon(NODE);
+    assert_eq!(scenario.evict("p").status, 429);
 }
 
 /// A client that floods the gate with requests leaves a log line each second, and no text of it starts another.
 #[test]
 fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
-    let lab = Lab::new();
-    let gate = lab.gate("", &[]);
-    lab.sim.cordon(NODE);
-    lab.sim.counters().reset();
-    let (way, runtime) = (Way::new(&lab, &gate), runtime());
+    let scenario = Scenario::new();
+    let gate = scenario.gate("", &[]);
+    scenario.sim.cordon(NODE);
+    scenario.sim.counters().reset();
+    let (way, runtime) = (Way::new(&scenario, &gate), runtime());
     let forged = request(&review("\\nERROR forged \\u001b[2J \\u202e"));
     let sound = request(&review("CREATE"));
     let began = Instant::now();
@@ -279,8 +279,8 @@ fn a_flood_of_requests_is_few_log_lines_and_few_reads() {
         !log.contains(['\u{1b}', '\u{202e}']) && !log.lines().any(|line| line.starts_with("ERROR")),
         "{log}"
     );
-    let reads = lab.sim.counters().read().count("get", "pods", 404);
+    let reads = scenario.sim.counters().read().count("get", "pods", 404);
     assert!(reads <= 1000 + 100 * (seconds + 1), "{reads} reads in {seconds} s");
-    assert_eq!(lab.events("Warning"), [""; 0]);
-    assert_eq!(lab.evict("p").status, 429, "the API server has a share of its own");
+    assert_eq!(scenario.events("Warning"), [""; 0]);
+    assert_eq!(scenario.evict("p").status, 429, "the API server has a share of its own");
 }

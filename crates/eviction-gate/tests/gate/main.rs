@@ -7,5 +7,5 @@ mod burst;
 mod certificates;
 mod faults;
 mod hostile;
-mod lab;
+mod scenario;
 mod table;

@@ -2,7 +2,7 @@
 //! release-autoscaled.sh under traffic.
 
 use crate::drain::{RESPONSIVE, cluster, is_cordoned};
-use crate::lab::{Lab, Said};
+use crate::scenario::{Said, Scenario};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -11,9 +11,9 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/drai
 
 /// Runs a script, and returns what it noted. `nodegate` notes its arguments, and `kubectl` has Machines and the port of the
 /// agents.
-fn script(lab: &Lab, name: &str, args: &[&str]) -> String {
-    let (notes, plugin) = (lab.file("notes"), env!("CARGO_BIN_EXE_kubectl-nodegate"));
-    let (noted, port) = (notes.display(), lab.crowd.port());
+fn script(scenario: &Scenario, name: &str, args: &[&str]) -> String {
+    let (notes, plugin) = (scenario.file("notes"), env!("CARGO_BIN_EXE_kubectl-nodegate"));
+    let (noted, port) = (notes.display(), scenario.crowd.port());
     let machines = "printf 'm-gone gone\\nm-1 worker-1\\nm-2 worker-2\\n'";
     let kubectl = format!(
         "case \"$*\" in\n*'get machines'*) {machines} ;;\n*'annotate machine'*) echo \"$*\" >>{noted} ;;\n\
@@ -21,9 +21,10 @@ fn script(lab: &Lab, name: &str, args: &[&str]) -> String {
          *) exec /usr/bin/env PATH={} kubectl \"$@\" ;;\nesac",
         std::env::var("PATH").unwrap(),
     );
-    lab.script("kubectl", &kubectl);
-    lab.script("nodegate", &format!("echo \"$*\" >>{noted}"));
-    let said = Said::of(&lab.equip(Command::new(format!("{EXAMPLES}/{name}"))).args(args).output().unwrap());
+    scenario.script("kubectl", &kubectl);
+    scenario.script("nodegate", &format!("echo \"$*\" >>{noted}"));
+    let said =
+        Said::of(&scenario.equip(Command::new(format!("{EXAMPLES}/{name}"))).args(args).output().unwrap());
     assert_eq!(said.code, Some(0), "{said:#?}");
     fs::read_to_string(notes).unwrap_or_default()
 }
@@ -34,25 +35,29 @@ fn scripts_take_nodes_of_every_family() {
         (["fd00::1", "10.0.0.1"], "--addr [fd00::1]:25001 "),
         (["10.0.0.1", "fd00::1"], "--addr 10.0.0.1:25001 "),
     ] {
-        let lab = cluster(RESPONSIVE, &["worker-1"]);
-        lab.sim.set_addresses("worker-1", &addresses);
-        lab.sim.taint("worker-1", "ToBeDeletedByClusterAutoscaler", "", "NoSchedule");
-        let notes = script(&lab, "release-autoscaled.sh", &[]);
+        let scenario = cluster(RESPONSIVE, &["worker-1"]);
+        scenario.sim.set_addresses("worker-1", &addresses);
+        scenario.sim.taint("worker-1", "ToBeDeletedByClusterAutoscaler", "", "NoSchedule");
+        let notes = script(&scenario, "release-autoscaled.sh", &[]);
         assert!(notes.contains(at), "{notes}");
-        let notes = script(&lab, "drain-node.sh", &["worker-1"]);
+        let notes = script(&scenario, "drain-node.sh", &["worker-1"]);
         assert_eq!(notes.matches(at).count(), 2, "{notes}");
-        assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_none());
+        assert!(is_cordoned(&scenario, "worker-1") && scenario.sim.get("pods", "default", "app").is_none());
     }
 }
 
 #[test]
 fn a_machine_whose_node_is_gone_holds_up_no_other() {
-    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let notes = script(&lab, "cluster-api-hook.sh", &["machines", lab.kubeconfig().to_str().unwrap()]);
+    let scenario = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let notes = script(
+        &scenario,
+        "cluster-api-hook.sh",
+        &["machines", scenario.admin_kubeconfig().to_str().unwrap()],
+    );
     for machine in ["m-gone", "m-1", "m-2"] {
         assert!(notes.contains(&format!("annotate machine {machine} pre-drain.delete.hook")), "{notes}");
     }
-    assert!(is_cordoned(&lab, "worker-1") && is_cordoned(&lab, "worker-2"));
+    assert!(is_cordoned(&scenario, "worker-1") && is_cordoned(&scenario, "worker-2"));
 }
 
 #[test]
@@ -61,15 +66,15 @@ fn plan_and_playbook_drain_their_node() {
         ("system-upgrade-plan.yaml", "/spec/prepare/args", "$(SYSTEM_UPGRADE_NODE_NAME)"),
         ("ansible.yaml", "/0/tasks/0/ansible.builtin.command/argv", "{{ node }}"),
     ] {
-        let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+        let scenario = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
         let text = fs::read_to_string(format!("{EXAMPLES}/{file}")).unwrap();
         let example: Value = serde_saphyr::from_str(&text).unwrap();
         let args: Vec<String> = serde_json::from_value(example.pointer(at).unwrap().clone()).unwrap();
         let args: Vec<_> = args.iter().map(|arg| arg.replace(node, "worker-1")).collect();
         let args: Vec<_> = args.iter().map(String::as_str).skip_while(|arg| *arg == "kubectl").collect();
         assert_eq!(args[0], "nodegate", "{file}");
-        let said = lab.run(&args[1..]);
+        let said = scenario.run(&args[1..]);
         assert_eq!(said.code, Some(0), "{file}: {said:#?}");
-        assert!(lab.sim.get("pods", "default", "app").is_none(), "{file}");
+        assert!(scenario.sim.get("pods", "default", "app").is_none(), "{file}");
     }
 }

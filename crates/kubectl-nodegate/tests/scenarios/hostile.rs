@@ -1,7 +1,7 @@
 //! Hostile answers of agents and of the API server.
 
 use crate::crowd::{Behaviour, sends};
-use crate::lab::{Lab, ready, says};
+use crate::scenario::{Scenario, ready, says};
 use nodegate_kube_sim::{Effect, FaultScope};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn a_malformed_answer_is_a_row() {
     from_the_future["flips"] = json!([{"at_unix_ms": u64::MAX, "age_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
     from_the_future["uptime_ms"] = json!(u64::MAX);
     let wrong_verdict = ready("a").to_string().replace("\"verdict\":\"ready\"", "\"verdict\":\"up\"");
-    let lab = Lab::new([
+    let scenario = Scenario::new([
         ("endless", sends(format!("HTTP/1.1 200 OK\r\n\r\n{}", " ".repeat(1 << 21)))),
         ("not-json", http("<html>")),
         ("other-json", http("{}")),
@@ -30,7 +30,7 @@ fn a_malformed_answer_is_a_row() {
         ("sound", says(&ready("sound"))),
     ]);
     for via in ["--via=node", "--via=proxy", "--via=auto"] {
-        let said = lab.run(&[via, "-o", "wide", "--agent-timeout=20s"]);
+        let said = scenario.run(&[via, "-o", "wide", "--agent-timeout=20s"]);
         assert_eq!((said.code, said.order().len()), (Some(3), 8), "{said:#?}");
         assert!(!said.out.contains('\u{1b}') && !said.out.contains('\r'), "{said:#?}");
         for (node, part) in [
@@ -48,23 +48,23 @@ fn a_malformed_answer_is_a_row() {
 
 #[test]
 fn a_failing_api_server_is_one_line_and_exit_code_3() {
-    let lab = Lab::new([("a", says(&ready("a")))]);
+    let scenario = Scenario::new([("a", says(&ready("a")))]);
     for (effect, said) in [
         (Effect::Forbidden, "can't list Nodes: nodes is forbidden: User \"kubernetes-admin\" cannot list"),
         (Effect::Malformed, "can't list Nodes: the answer is not one of the Kubernetes API"),
     ] {
-        let fault = lab.sim.faults().add(effect.on(FaultScope::all().resources(&["nodes"])));
-        let answer = lab.run(&[]);
+        let fault = scenario.sim.faults().add(effect.on(FaultScope::all().resources(&["nodes"])));
+        let answer = scenario.run(&[]);
         answer.has(3, &[&format!("kubectl-nodegate: {said}")]);
         assert_eq!((answer.out.as_str(), answer.err.lines().count()), ("", 1), "{answer:#?}");
-        lab.sim.faults().remove(fault);
+        scenario.sim.faults().remove(fault);
     }
     // The plugin queries agents even if the API server does not let it list their pods.
-    lab.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["pods"])));
-    assert_eq!(lab.run(&[]).code, Some(0));
-    lab.run(&["--via=proxy", "-o", "wide"]).has(3, &["can't list Pods in nodegate: pods is forbidden"]);
-    lab.sim.rotate_certificate(true, true).unwrap();
-    lab.run(&[]).has(3, &["invalid peer certificate"]);
-    lab.cluster.kill_api();
-    lab.run(&[]).has(3, &["onnection refused"]);
+    scenario.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["pods"])));
+    assert_eq!(scenario.run(&[]).code, Some(0));
+    scenario.run(&["--via=proxy", "-o", "wide"]).has(3, &["can't list Pods in nodegate: pods is forbidden"]);
+    scenario.sim.rotate_certificate(true, true).unwrap();
+    scenario.run(&[]).has(3, &["invalid peer certificate"]);
+    scenario.kill_api();
+    scenario.run(&[]).has(3, &["onnection refused"]);
 }

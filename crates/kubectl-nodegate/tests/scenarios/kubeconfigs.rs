@@ -2,7 +2,7 @@
 //! the same ones. A form that names two servers or two credentials has a bad one among them, so it is accepted only if
 //! the right one counts.
 
-use crate::lab::{Lab, Said, program, ready, says};
+use crate::scenario::{Said, Scenario, program, ready, says};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
@@ -36,8 +36,9 @@ const PARTS: [(&str, &str); 8] = [
 struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    fn new(lab: &Lab, dir: &Path) -> Self {
-        let (url, ca, [cert, key]) = (lab.sim.url(), lab.sim.ca_pem().unwrap(), certificate(&lab.sim));
+    fn new(scenario: &Scenario, dir: &Path) -> Self {
+        let (url, ca, [cert, key]) =
+            (scenario.sim.url(), scenario.sim.ca_pem().unwrap(), certificate(&scenario.sim));
         let in_lines = |text: &str| {
             let lines: Vec<_> =
                 text.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -156,11 +157,11 @@ fn verdicts(dir: &Path, kubeconfig: &str) -> [(&'static str, bool, String); 3] {
 /// As kubectl does: an empty `KUBECONFIG` counts as none, and a server on this machine is behind no proxy.
 #[test]
 fn the_kubeconfig_of_the_home_is_found() {
-    let lab = Lab::new([("a", says(&ready("a")))]);
-    fs::create_dir(lab.file(".kube")).unwrap();
-    lab.sim.write_kubeconfig(&lab.file(".kube/config")).unwrap();
+    let scenario = Scenario::new([("a", says(&ready("a")))]);
+    fs::create_dir(scenario.file(".kube")).unwrap();
+    scenario.sim.write_kubeconfig(&scenario.file(".kube/config")).unwrap();
     for (name, value) in [("NO_COLOR", "1"), ("KUBECONFIG", ""), ("HTTPS_PROXY", "http://127.0.0.1:9")] {
-        let mut command = lab.command(&["--context=sim"]);
+        let mut command = scenario.command(&["--context=sim"]);
         command.env_remove("KUBECONFIG").env(name, value);
         let said = Said::of(&command.output().unwrap());
         assert_eq!(said.code, Some(0), "{name}: {said:#?}");
@@ -169,9 +170,9 @@ fn the_kubeconfig_of_the_home_is_found() {
 
 #[test]
 fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
-    let lab = Lab::new([("a", says(&ready("a")))]);
-    let dir = lab.cluster.dir.path();
-    let values = Values::new(&lab, dir);
+    let scenario = Scenario::new([("a", says(&ready("a")))]);
+    let dir = scenario.dir.path();
+    let values = Values::new(&scenario, dir);
     let form = |line: &'static str| {
         let [kind, is_accepted, form] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         (kind, is_accepted == "yes", form)
@@ -200,18 +201,19 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
 /// The first certificate is another cluster's.
 #[test]
 fn a_certificate_that_is_replaced_is_read_again() {
-    let (lab, other) = (Lab::new([("a", says(&ready("a")))]), Scenario::start());
+    let (scenario, other) = (Scenario::new([("a", says(&ready("a")))]), Scenario::start());
     let write = |sim: &Sim| {
         for (file, pem) in ["cert.pem", "key.pem"].into_iter().zip(certificate(sim)) {
-            fs::write(lab.file(file), pem).unwrap();
+            fs::write(scenario.file(file), pem).unwrap();
         }
     };
     write(&other.sim);
-    let user = json!({"client-certificate": lab.file("cert.pem"), "client-key": lab.file("key.pem")});
-    let kubeconfig = lab.file("user.kubeconfig");
-    fs::write(&kubeconfig, lab.sim.kubeconfig_as(&user)).unwrap();
+    let user =
+        json!({"client-certificate": scenario.file("cert.pem"), "client-key": scenario.file("key.pem")});
+    let kubeconfig = scenario.file("user.kubeconfig");
+    fs::write(&kubeconfig, scenario.sim.kubeconfig_as(&user)).unwrap();
     let agent = Agent::start("a", &kubeconfig, &["--stale-after=4s"]);
     assert!(agent.health().is_stale());
-    write(&lab.sim);
+    write(&scenario.sim);
     agent.wait_ready();
 }

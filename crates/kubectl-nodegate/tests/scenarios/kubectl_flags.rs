@@ -1,18 +1,18 @@
 //! The flags of kubectl and of kubectl drain, which the plugin accepts and passes on.
 
-use crate::drain::{RESPONSIVE, Scene, add_bare_pod, cluster, is_cordoned};
-use crate::lab::says;
+use crate::drain::{DrainSetup, RESPONSIVE, add_bare_pod, cluster, is_cordoned};
+use crate::scenario::says;
 use serde_json::json;
 
 /// kubectl is a script that records its arguments, and does nothing else.
 #[test]
 fn each_flag_of_kubectl_drain_is_passed_on() {
-    let lab = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let notes = lab.file("notes");
-    lab.script("kubectl", &format!("echo \"$@\" >>{}", notes.display()));
+    let scenario = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
+    let notes = scenario.file("notes");
+    scenario.script("kubectl", &format!("echo \"$@\" >>{}", notes.display()));
     let noted = |args: &[&str]| -> Vec<String> {
         let _ = std::fs::remove_file(&notes);
-        lab.run(args).has(0, &[]);
+        scenario.run(args).has(0, &[]);
         std::fs::read_to_string(&notes).unwrap().lines().map(str::to_owned).collect()
     };
     let flags = [
@@ -37,14 +37,14 @@ fn each_flag_of_kubectl_drain_is_passed_on() {
     }
     assert!(words[0].ends_with("--dry-run=client") && words[1].ends_with("--dry-run=none"), "{words:#?}");
     // A switch that is off is passed on as off, and nodes may be selected by their labels.
-    lab.sim.label("worker-2", "pool", Some("edge"));
+    scenario.sim.label("worker-2", "pool", Some("edge"));
     let words = noted(&["drain", "-l", "pool=edge", "--ignore-daemonsets=false", "--force=false"]);
     assert!(words[0].contains("drain worker-2 --ignore-daemonsets=false --force=false"), "{words:#?}");
 }
 
 #[test]
 fn a_dry_run_shows_every_step_and_changes_nothing() {
-    let lab = cluster(Scene { sessions: Some(15), ..RESPONSIVE }, &["worker-1", "worker-2"]);
+    let scenario = cluster(DrainSetup { sessions: Some(15), ..RESPONSIVE }, &["worker-1", "worker-2"]);
     for (how, pods) in [
         ("client", "evicting pod default/app (dry run)"),
         ("server", "evicting pod default/app (server dry run)"),
@@ -57,12 +57,12 @@ fn a_dry_run_shows_every_step_and_changes_nothing() {
             pods,
             "dry run: nothing was done to it",
         ];
-        lab.run(&["drain", "worker-1", "--for=released", &format!("--dry-run={how}")]).has(0, &parts);
-        assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
+        scenario.run(&["drain", "worker-1", "--for=released", &format!("--dry-run={how}")]).has(0, &parts);
+        assert!(!is_cordoned(&scenario, "worker-1") && scenario.sim.get("pods", "default", "app").is_some());
     }
-    add_bare_pod(&lab);
-    lab.run(&["drain", "worker-1", "--dry-run=client"]).has(1, &["kubectl drain ended with"]);
+    add_bare_pod(&scenario);
+    scenario.run(&["drain", "worker-1", "--dry-run=client"]).has(1, &["kubectl drain ended with"]);
     // A dry run is refused where a drain would be.
-    lab.crowd.now("worker-1", says(&json!({"node": "x"})));
-    assert_eq!(lab.run(&["drain", "worker-1", "--dry-run=client"]).code, Some(3));
+    scenario.crowd.now("worker-1", says(&json!({"node": "x"})));
+    assert_eq!(scenario.run(&["drain", "worker-1", "--dry-run=client"]).code, Some(3));
 }

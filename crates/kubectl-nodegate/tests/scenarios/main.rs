@@ -11,7 +11,7 @@ mod fleet;
 mod hostile;
 mod kubeconfigs;
 mod kubectl_flags;
-mod lab;
 mod plugin;
+mod scenario;
 mod two_clusters;
 mod wait;

@@ -2,12 +2,12 @@
 //! other's agents.
 
 use crate::drain::{RESPONSIVE, cluster, follows, is_cordoned};
-use crate::lab::{Lab, NAMESPACE, out, says};
+use crate::scenario::{NAMESPACE, Scenario, out, says};
 use serde_json::json;
 
 /// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
 /// the same names, and its agents' answers look like a completed drain.
-fn production() -> Lab {
+fn production() -> Scenario {
     let prod = cluster(RESPONSIVE, &["new1", "new2"]);
     for node in ["new1", "new2"] {
         let mut status = out(node, "draining", "Unschedulable", 60);

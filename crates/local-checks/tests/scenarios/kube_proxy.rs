@@ -1,6 +1,6 @@
 //! Tests of a kube-proxy that starts, hangs and ends.
 
-use crate::support::{World, checks, fail, log_of, text};
+use crate::support::{Scenario, checks, fail, log_of, text};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::Outcome;
 use nodegate_testbed::network::ports;
@@ -16,15 +16,15 @@ fn free_address() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, ports::free()).into()
 }
 
-fn watching(address: SocketAddr, timeout: &str) -> World {
+fn watching(address: SocketAddr, timeout: &str) -> Scenario {
     let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
-    World::start(&checks(&setting, &[], &HostRoot::default()), &Handle::current(), &["kube_proxy"])
+    Scenario::start(&checks(&setting, &[], &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
-async fn some_runs_of(world: &World) {
-    let at = |world: &World| world.result("kube_proxy").unwrap().at;
-    let first = at(world);
-    world.until("some more runs", |world| at(world).since(first).as_millis() > 300).await;
+async fn some_runs_of(scenario: &Scenario) {
+    let at = |scenario: &Scenario| scenario.result("kube_proxy").unwrap().at;
+    let first = at(scenario);
+    scenario.until("some more runs", |scenario| at(scenario).since(first).as_millis() > 300).await;
 }
 
 /// Returns the outcome for a port that was never open, on this machine.
@@ -41,18 +41,20 @@ fn never_there() -> Outcome {
 async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed() {
     let (log, _guard) = log_of();
     let address = free_address();
-    let world = watching(address, "30s");
-    world.runner.eager_ready().await;
-    assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
-    some_runs_of(&world).await;
-    assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
+    let scenario = watching(address, "30s");
+    scenario.runner.eager_ready().await;
+    assert_eq!(scenario.outcome("kube_proxy"), Some(never_there()));
+    some_runs_of(&scenario).await;
+    assert_eq!(scenario.outcome("kube_proxy"), Some(never_there()));
     assert_eq!(text(&log).matches("not deployed").count(), 1, "one warning, not one a run");
 
     let running = StubServer::start_at(address, |_, stream| drop(stream.write_all(HEALTHY.as_bytes())));
-    some_runs_of(&world).await;
-    assert_eq!(world.outcome("kube_proxy"), Some(Outcome::Pass));
+    some_runs_of(&scenario).await;
+    assert_eq!(scenario.outcome("kube_proxy"), Some(Outcome::Pass));
     running.stop();
-    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
+    scenario
+        .until("it is missed", |scenario| scenario.outcome("kube_proxy") == Some(fail("ConnectionRefused")))
+        .await;
     assert_eq!(text(&log).matches("not deployed").count(), 1);
 }
 
@@ -60,9 +62,11 @@ async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed(
 async fn one_that_only_ever_hung_was_there_too() {
     let address = free_address();
     let silent = StubServer::start_at(address, |_, stream| hang(stream));
-    let world = watching(address, "100ms");
-    world.runner.eager_ready().await;
-    assert_eq!(world.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
+    let scenario = watching(address, "100ms");
+    scenario.runner.eager_ready().await;
+    assert_eq!(scenario.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
     silent.stop();
-    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
+    scenario
+        .until("it is missed", |scenario| scenario.outcome("kube_proxy") == Some(fail("ConnectionRefused")))
+        .await;
 }

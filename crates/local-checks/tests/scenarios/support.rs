@@ -31,12 +31,12 @@ impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) board: Arc<Board>,
     pub(crate) runner: Arc<Runner>,
 }
 
-impl World {
+impl Scenario {
     pub(crate) fn start(checks: &LocalChecks, handle: &Handle, eager: &[&str]) -> Self {
         let catalog = Catalog::new(checks.for_catalog());
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
@@ -96,9 +96,9 @@ pub(crate) async fn outcome(name: &str, target: &str, settings: &str) -> Outcome
 }
 
 pub(crate) async fn first_outcome(name: &str, checks: &LocalChecks) -> Outcome {
-    let world = World::start(checks, &Handle::current(), &[]);
-    world.activate(name).await;
-    world.outcome(name).unwrap()
+    let scenario = Scenario::start(checks, &Handle::current(), &[]);
+    scenario.activate(name).await;
+    scenario.outcome(name).unwrap()
 }
 
 /// Starts to collect the log of this thread in a file; it ends when the guard is dropped.

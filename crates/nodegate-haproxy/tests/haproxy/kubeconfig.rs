@@ -1,14 +1,19 @@
 //! hack/haproxy-kubeconfig, in the repository and as a package has it.
 
-use crate::lab::Lab;
 use crate::packages::ROOT;
+use crate::scenario::Scenario;
 use nodegate_testbed::kubectl::Kubectl;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) fn run(script: &Path, lab: &Lab, arguments: &[&str], succeeds: bool) -> (String, String) {
-    let kubeconfig = lab.cluster.kubeconfig();
+pub(crate) fn run(
+    script: &Path,
+    scenario: &Scenario,
+    arguments: &[&str],
+    succeeds: bool,
+) -> (String, String) {
+    let kubeconfig = scenario.kubeconfig();
     let output = Command::new(script).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
     let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert_eq!(output.status.success(), succeeds, "{arguments:?}: {out}\n{error}");
@@ -47,20 +52,20 @@ fn rights(kubectl: &Kubectl) -> String {
 
 #[test]
 fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
-    let lab = Lab::new(1);
-    let kubectl = lab.cluster.admin();
+    let scenario = Scenario::new(1);
+    let kubectl = scenario.admin();
     for namespace in ["shop", "web"] {
         kubectl.must(&["create", "namespace", namespace]);
     }
     // As the package has it.
-    let packaged = lab.file("share");
+    let packaged = scenario.file("share");
     std::fs::create_dir_all(packaged.join("manifests")).unwrap();
     let from = Path::new(ROOT).join("manifests/publish-status.yaml");
     std::fs::copy(from, packaged.join("manifests/publish-status.yaml")).unwrap();
     let script = packaged.join("haproxy-kubeconfig");
     std::fs::copy(Path::new(ROOT).join("hack/haproxy-kubeconfig"), &script).unwrap();
 
-    let (kubeconfig, error) = run(&script, &lab, &[], true);
+    let (kubeconfig, error) = run(&script, &scenario, &[], true);
     assert!(error.contains("is an address of this machine; --server"), "{error}");
     assert!(kubeconfig.contains("server: https://127.0.0.1"), "{kubeconfig}");
     assert_eq!(rights(&kubectl), "all: nodes; all: services");
@@ -74,7 +79,7 @@ fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
         ("", "all: services"),
     ] {
         let words = ["--server", "https://10.0.0.5:6443"].into_iter().chain(arguments.split_whitespace());
-        let (kubeconfig, error) = run(&script, &lab, &words.collect::<Vec<_>>(), true);
+        let (kubeconfig, error) = run(&script, &scenario, &words.collect::<Vec<_>>(), true);
         assert!(!error.contains("is an address of this machine"), "{error}");
         assert!(kubeconfig.contains("server: https://10.0.0.5:6443\n"), "{kubeconfig}");
         assert_eq!(rights(&kubectl), format!("all: nodes; {of_services}"));
@@ -85,11 +90,11 @@ fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
         (&["--server"], "--server needs a URL"),
         (&["--help"], "haproxy-kubeconfig --remove"),
     ] {
-        let (out, error) = run(&script, &lab, arguments, false);
+        let (out, error) = run(&script, &scenario, arguments, false);
         assert!(out.is_empty() && error.contains(message), "{error}");
     }
 
-    run(&script, &lab, &["--remove"], true);
+    run(&script, &scenario, &["--remove"], true);
     assert_eq!(rights(&kubectl), "");
     let left = "secrets,serviceaccounts,clusterroles,clusterrolebindings,rolebindings";
     let left = kubectl.must(&["get", left, "--all-namespaces", "--output=name"]);

@@ -2,7 +2,7 @@
 //! purge, while that HAProxy has clients.
 
 use crate::kubeconfig;
-use crate::lab::Lab;
+use crate::scenario::Scenario;
 use crate::servers::{Counts, Statuses, Traffic, get_from, node_name, serve};
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::debian::Debian;
@@ -72,31 +72,31 @@ fn write(path: &Path, text: &str) {
 }
 
 /// Returns the kubeconfig of the documentation. Its token has the rights that the script gives, as kubeconfig.rs checks.
-fn account(lab: &Lab) -> String {
+fn account(scenario: &Scenario) -> String {
     let script = Path::new(ROOT).join("hack/haproxy-kubeconfig");
-    let (kubeconfig, _) = kubeconfig::run(&script, lab, &[], true);
+    let (kubeconfig, _) = kubeconfig::run(&script, scenario, &[], true);
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
-    lab.sim.service_account(token, "nodegate", PROGRAM, vec![read]);
+    scenario.sim.service_account(token, "nodegate", PROGRAM, vec![read]);
     kubeconfig
 }
 
 /// A Debian whose HAProxy serves an application of another team, and what a document's reader has at hand.
-pub(crate) struct Site {
-    pub(crate) lab: Lab,
+pub(crate) struct Installation {
+    pub(crate) scenario: Scenario,
     pub(crate) debian: Debian,
     pub(crate) web: SocketAddr,
     own: Traffic,
     theirs: String,
 }
 
-impl Site {
+impl Installation {
     pub(crate) fn start() -> Self {
-        let mut lab = Lab::new(3);
-        lab.listen = SocketAddr::from((ADDRESS, ports::free()));
+        let mut scenario = Scenario::new(3);
+        scenario.listen = SocketAddr::from((ADDRESS, ports::free()));
         let [own, web] = [ports::free(), ports::free()].map(|port| SocketAddr::from((ADDRESS, port)));
         let application = serve(&Counts::default(), &Statuses::default());
-        lab.add_at(web.port(), "web", &json!({}));
+        scenario.add_at(web.port(), "web", &json!({}));
         let debian = Debian::boot(&programs::debian(), None);
         debian.wait_running();
         let in_use = IN_USE.replace("$ADDRESS", &own.to_string());
@@ -104,10 +104,10 @@ impl Site {
         std::fs::write(debian.path(OWN), in_use).unwrap();
         std::fs::write(debian.path("/etc/apt/apt.conf.d/yes"), "APT::Get::Assume-Yes \"true\";\n").unwrap();
         debian.run("systemctl restart haproxy");
-        std::fs::write(debian.path("/root/haproxy.kubeconfig"), account(&lab)).unwrap();
-        lab.until("HAProxy serves the other team", || get_from(own).is_ok());
+        std::fs::write(debian.path("/root/haproxy.kubeconfig"), account(&scenario)).unwrap();
+        scenario.until("HAProxy serves the other team", || get_from(own).is_ok());
         let theirs = theirs(&debian);
-        Self { lab, debian, web, own: Traffic::to(own), theirs }
+        Self { scenario, debian, web, own: Traffic::to(own), theirs }
     }
 
     /// Shows that the HAProxy in use is the same process with the same files, and has lost no request.
@@ -127,16 +127,16 @@ impl Site {
         let mut blocks = below.split("```sh ").filter(|block| block.contains("tests/haproxy/packages.rs"));
         let block = blocks.nth(number).unwrap_or_else(|| panic!("no script below {heading}"));
         let (script, _) = block.split_once('\n').unwrap().1.split_once("```").unwrap();
-        let script = script.replace("127.0.0.1:25003", &self.lab.listen.to_string());
+        let script = script.replace("127.0.0.1:25003", &self.scenario.listen.to_string());
         script.replace("_amd64.deb", &format!("_{}.deb", architecture()))
     }
 
-    /// Returns the program's settings besides those of its unit: the lab's ports.
+    /// Returns the program's settings besides those of its unit: the scenario's ports.
     pub(crate) fn settings(&self) -> String {
         format!(
             "NODEGATE_HAPROXY_BIND={ADDRESS}\nNODEGATE_HAPROXY_CHECK=agent:port={},interval=500ms\n\
              NODEGATE_HAPROXY_LISTEN={}\n",
-            self.lab.check_port, self.lab.listen
+            self.scenario.check_port, self.scenario.listen
         )
     }
 
@@ -156,10 +156,10 @@ impl Site {
 
     /// Waits until HAProxy serves the Service and the program says so.
     pub(crate) fn serves(&self) {
-        self.lab.until("the Service is served", || get_from(self.web).is_ok());
-        self.lab.until("the program is ready", || self.lab.is_ready());
+        self.scenario.until("the Service is served", || get_from(self.web).is_ok());
+        self.scenario.until("the program is ready", || self.scenario.is_ready());
         // HAProxy serves before systemd has read its message that it does.
-        self.lab.until("systemd knows", || !self.states().contains("activating"));
+        self.scenario.until("systemd knows", || !self.states().contains("activating"));
     }
 
     /// Returns whether the two units are enabled and active. Debian 12 has no word for a unit that is gone.
@@ -191,12 +191,12 @@ fn theirs(debian: &Debian) -> String {
 #[test]
 fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     let packages = Packages::build(&[VERSION, LATER], "deb");
-    let site = Site::start();
-    let (lab, debian) = (&site.lab, &site.debian);
+    let installation = Installation::start();
+    let (scenario, debian) = (&installation.scenario, &installation.debian);
     packages.copy(debian, VERSION, "deb");
-    site.three_steps();
-    assert_eq!(site.states(), "enabled active static active");
-    let explained = debian.run(&site.documented(THREE_STEPS, 1));
+    installation.three_steps();
+    assert_eq!(installation.states(), "enabled active static active");
+    let explained = debian.run(&installation.documented(THREE_STEPS, 1));
     assert!(explained.contains("default/web"), "{explained}");
     let exposure = [PROGRAM, HAPROXY].map(|unit| exposure(debian, unit));
     assert!(exposure.iter().all(|each| *each <= 1.5), "{exposure:?}");
@@ -204,52 +204,52 @@ fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     // The unit lets the program try ports below 1024: one that another program has is left out of HAProxy's configuration.
     let taken =
         (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
-    lab.add_at(taken.local_addr().unwrap().port(), "low", &json!({}));
+    scenario.add_at(taken.local_addr().unwrap().port(), "low", &json!({}));
     let busy = "nodegate_haproxy_problems{kind=\"busy\"}";
-    lab.until_metric(busy, 1.0);
+    scenario.until_metric(busy, 1.0);
     drop(taken);
-    lab.until("it is published when it is free", || lab.metric(busy).is_none());
+    scenario.until("it is published when it is free", || scenario.metric(busy).is_none());
 
     // The program's restart, its end and an upgrade are nothing to HAProxy.
-    let (haproxy, traffic) = (site.pid(HAPROXY), Traffic::to(site.web));
+    let (haproxy, traffic) = (installation.pid(HAPROXY), Traffic::to(installation.web));
     debian.run(&format!("systemctl reload {PROGRAM} {HAPROXY}"));
     for what in ["systemctl restart", "systemctl kill --signal=KILL"] {
-        let before = site.pid(PROGRAM);
+        let before = installation.pid(PROGRAM);
         debian.run(&format!("{what} {PROGRAM}"));
-        lab.until("the program is back", || !["0\n", &before].contains(&&*site.pid(PROGRAM)));
-        site.serves();
+        scenario.until("the program is back", || !["0\n", &before].contains(&&*installation.pid(PROGRAM)));
+        installation.serves();
     }
-    let before = site.pid(PROGRAM);
+    let before = installation.pid(PROGRAM);
     let name = packages.copy(debian, LATER, "deb");
     debian.run(&format!("apt-get install ./{name}"));
-    assert_ne!(site.pid(PROGRAM), before, "the old program still runs");
-    assert_eq!(debian.read(SETTINGS), site.settings());
-    lab.sim.cordon(&node_name(0));
-    lab.until_spared(0);
-    traffic.none_lost(lab);
-    assert_eq!(site.pid(HAPROXY), haproxy, "{}", debian.said());
+    assert_ne!(installation.pid(PROGRAM), before, "the old program still runs");
+    assert_eq!(debian.read(SETTINGS), installation.settings());
+    scenario.sim.cordon(&node_name(0));
+    scenario.until_spared(0);
+    traffic.none_lost(scenario);
+    assert_eq!(installation.pid(HAPROXY), haproxy, "{}", debian.said());
 
     // HAProxy's restart and its end are nothing to the program.
-    let before = site.pid(PROGRAM);
+    let before = installation.pid(PROGRAM);
     for what in ["systemctl restart", "systemctl kill --signal=KILL"] {
         debian.run(&format!("{what} {HAPROXY}"));
-        site.serves();
+        installation.serves();
     }
-    assert_eq!(site.pid(PROGRAM), before);
+    assert_eq!(installation.pid(PROGRAM), before);
     // A boot without the API server: HAProxy has the last configuration.
-    lab.cluster.kill_api();
+    scenario.kill_api();
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY} && systemctl start multi-user.target"));
-    lab.until("HAProxy serves", || get_from(site.web).is_ok());
-    lab.cluster.restart_api();
-    site.serves();
+    scenario.until("HAProxy serves", || get_from(installation.web).is_ok());
+    scenario.restart_api();
+    installation.serves();
 
     // A later installation finds settings and states.
     debian.run("apt-get remove nodegate-haproxy");
-    assert_eq!(site.states(), "masked inactive inactive");
+    assert_eq!(installation.states(), "masked inactive inactive");
     assert!(debian.path(SETTINGS).exists() && debian.path("/var/lib/nodegate-haproxy/haproxy.cfg").exists());
     debian.run("apt-get purge nodegate-haproxy");
-    assert_eq!(site.left(), ["/etc/nodegate-haproxy"], "with the operator's kubeconfig");
-    site.untouched();
+    assert_eq!(installation.left(), ["/etc/nodegate-haproxy"], "with the operator's kubeconfig");
+    installation.untouched();
 }
 
 /// Returns systemd's score for a unit, from 0 (safe) to 10, whose file it must find without a mistake.
@@ -263,27 +263,27 @@ fn exposure(debian: &Debian, unit: &str) -> f64 {
 #[test]
 fn so_does_the_rpm() {
     let packages = Packages::build(&[VERSION, LATER], "rpm");
-    let site = Site::start();
-    let debian = &site.debian;
+    let installation = Installation::start();
+    let debian = &installation.debian;
     // As on RHEL, where a unit is not enabled unless an administrator says so.
     write(&debian.path("/etc/systemd/system-preset/99-default.preset"), "disable *\n");
     let rpm = |action: &str, what: &str| debian.run(&format!("rpm --nodeps {action} {what}"));
     rpm("--install", &packages.copy(debian, VERSION, "rpm"));
     debian.run("rpm --verify --nodeps nodegate-haproxy");
-    assert_eq!(site.states(), "disabled inactive static inactive");
-    let steps = site.documented(THREE_STEPS, 0);
-    site.starts(steps.split_once('\n').unwrap().1);
+    assert_eq!(installation.states(), "disabled inactive static inactive");
+    let steps = installation.documented(THREE_STEPS, 0);
+    installation.starts(steps.split_once('\n').unwrap().1);
 
-    let (before, haproxy) = (site.pid(PROGRAM), site.pid(HAPROXY));
+    let (before, haproxy) = (installation.pid(PROGRAM), installation.pid(HAPROXY));
     rpm("--upgrade", &packages.copy(debian, LATER, "rpm"));
-    assert_eq!(site.states(), "enabled active static active");
-    assert_ne!(site.pid(PROGRAM), before, "the old program still runs");
-    assert_eq!((debian.read(SETTINGS), site.pid(HAPROXY)), (site.settings(), haproxy));
+    assert_eq!(installation.states(), "enabled active static active");
+    assert_ne!(installation.pid(PROGRAM), before, "the old program still runs");
+    assert_eq!((debian.read(SETTINGS), installation.pid(HAPROXY)), (installation.settings(), haproxy));
     rpm("--erase", PROGRAM);
-    assert_eq!(site.states(), "inactive inactive");
-    assert_eq!(debian.read(&format!("{SETTINGS}.rpmsave")), site.settings());
+    assert_eq!(installation.states(), "inactive inactive");
+    assert_eq!(debian.read(&format!("{SETTINGS}.rpmsave")), installation.settings());
     assert!(debian.path("/var/lib/nodegate-haproxy/haproxy.cfg").exists());
-    site.untouched();
+    installation.untouched();
 }
 
 /// Makes the other team's configuration the template.
@@ -291,14 +291,14 @@ fn so_does_the_rpm() {
 #[ignore = "one more system; make release-test"]
 fn the_haproxy_in_use_gets_the_services() {
     let packages = Packages::build(&[VERSION], "deb");
-    let site = Site::start();
-    let debian = &site.debian;
+    let installation = Installation::start();
+    let debian = &installation.debian;
     packages.copy(debian, VERSION, "deb");
-    site.three_steps();
+    installation.three_steps();
     debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY}"));
-    debian.run(&site.documented("### Your own HAProxy", 0));
-    site.serves();
-    site.none_lost();
+    debian.run(&installation.documented("### Your own HAProxy", 0));
+    installation.serves();
+    installation.none_lost();
     let (template, written) = (debian.read(&format!("{OWN}.TEMPLATE")), debian.read(OWN));
     assert!(written.starts_with(&template) && written.contains("nodegate_default_web"), "{written}");
 }

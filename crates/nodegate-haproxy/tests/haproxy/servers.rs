@@ -1,6 +1,6 @@
 //! The servers on the nodes, and clients that send requests without a pause.
 
-use crate::lab::Lab;
+use crate::scenario::Scenario;
 use nodegate_testbed::http::{self, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::stub::StubServer;
@@ -107,8 +107,8 @@ impl Traffic {
     }
 
     /// Stops the clients, and checks that each request was answered.
-    pub(crate) fn none_lost(mut self, lab: &Lab) {
+    pub(crate) fn none_lost(mut self, scenario: &Scenario) {
         self.0.stop();
-        assert_eq!(self.lost(), Vec::<String>::new(), "{}", lab.log());
+        assert_eq!(self.lost(), Vec::<String>::new(), "{}", scenario.log());
     }
 }

@@ -1,7 +1,7 @@
 //! `--publish-status`: two processes write the same, and only what is their own. The tests look at the objects and count
 //! the requests of the API server.
 
-use crate::lab::Lab;
+use crate::scenario::Scenario;
 use crate::servers::{get, get_from};
 use nodegate_kube_sim::Rule;
 use serde_json::{Value, json};
@@ -14,39 +14,39 @@ fn proxy(address: &str) -> Value {
     json!([{"ip": address, "ipMode": "Proxy"}])
 }
 
-/// Returns a lab whose program publishes statuses. No program runs yet.
-pub(crate) fn publishing(nodes: usize) -> Lab {
-    let mut lab = Lab::new(nodes);
-    lab.arguments = vec![format!("--publish-status={ADDRESS}")];
-    lab
+/// Returns a scenario whose program publishes statuses. No program runs yet.
+pub(crate) fn publishing(nodes: usize) -> Scenario {
+    let mut scenario = Scenario::new(nodes);
+    scenario.arguments = vec![format!("--publish-status={ADDRESS}")];
+    scenario
 }
 
-pub(crate) fn ingress(lab: &Lab, name: &str) -> Value {
-    let service = lab.sim.get("services", "default", name).unwrap_or_default();
+pub(crate) fn ingress(scenario: &Scenario, name: &str) -> Value {
+    let service = scenario.sim.get("services", "default", name).unwrap_or_default();
     service["status"]["loadBalancer"]["ingress"].clone()
 }
 
-fn until_ingress(lab: &Lab, name: &str, wanted: &Value) {
-    let what = format!("{name} has the addresses {wanted}; it has {}", ingress(lab, name));
-    lab.until(&what, || ingress(lab, name) == *wanted);
+fn until_ingress(scenario: &Scenario, name: &str, wanted: &Value) {
+    let what = format!("{name} has the addresses {wanted}; it has {}", ingress(scenario, name));
+    scenario.until(&what, || ingress(scenario, name) == *wanted);
 }
 
 /// Returns the number of requests to write a status, whatever the answer.
-pub(crate) fn writes(lab: &Lab) -> u64 {
-    lab.sim.counters().read().count("patch", "services/status", 0)
+pub(crate) fn writes(scenario: &Scenario) -> u64 {
+    scenario.sim.counters().read().count("patch", "services/status", 0)
 }
 
 /// Waits so long that everything that is due has been done.
-pub(crate) fn a_while(lab: &Lab) {
-    lab.until_metric("nodegate_haproxy_pending", 0.0);
+pub(crate) fn a_while(scenario: &Scenario) {
+    scenario.until_metric("nodegate_haproxy_pending", 0.0);
     std::thread::sleep(Duration::from_secs(3));
 }
 
 #[test]
 fn two_of_one_cluster_write_the_same_and_one_goes_on_alone() {
     let (mut first, mut second) = (publishing(2), publishing(0));
-    for (lab, address) in [(&mut first, "127.0.0.1"), (&mut second, "127.0.0.2")] {
-        lab.arguments.push(format!("--bind={address}"));
+    for (scenario, address) in [(&mut first, "127.0.0.1"), (&mut second, "127.0.0.2")] {
+        scenario.arguments.push(format!("--bind={address}"));
     }
     second.sim = first.sim.clone();
     second.sim.write_kubeconfig(&second.cluster.kubeconfig()).unwrap();
@@ -71,58 +71,58 @@ fn two_of_one_cluster_write_the_same_and_one_goes_on_alone() {
 
 #[test]
 fn a_status_goes_with_its_service_and_those_of_others_stay() {
-    let mut lab = publishing(1);
-    let web = lab.add("web", &json!({}));
+    let mut scenario = publishing(1);
+    let web = scenario.add("web", &json!({}));
     let foreign = proxy("198.51.100.1");
     let status = json!({"status": {"loadBalancer": {"ingress": foreign}}});
-    let others = lab.add("others", &status);
+    let others = scenario.add("others", &status);
     let annotations = json!({"nodegate.io/haproxy-publish": "true"});
     let more = json!({"metadata": {"annotations": annotations}, "spec": {"type": "NodePort"}});
-    let node_port = lab.add("node-port", &more);
-    lab.start(&[web, others, node_port]);
-    until_ingress(&lab, "web", &proxy(ADDRESS));
-    lab.cluster.kubectl(&["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
-    until_ingress(&lab, "web", &Value::Null);
-    lab.until("the port is closed", || get(web).is_err());
-    a_while(&lab);
-    assert_eq!((ingress(&lab, "others"), ingress(&lab, "node-port")), (foreign, Value::Null));
-    assert_eq!(writes(&lab), 2, "one for each change\n{}", lab.log());
+    let node_port = scenario.add("node-port", &more);
+    scenario.start(&[web, others, node_port]);
+    until_ingress(&scenario, "web", &proxy(ADDRESS));
+    scenario.kubectl(&["annotate", "service", "web", "others", "nodegate.io/haproxy-publish=false"]);
+    until_ingress(&scenario, "web", &Value::Null);
+    scenario.until("the port is closed", || get(web).is_err());
+    a_while(&scenario);
+    assert_eq!((ingress(&scenario, "others"), ingress(&scenario, "node-port")), (foreign, Value::Null));
+    assert_eq!(writes(&scenario), 2, "one for each change\n{}", scenario.log());
 }
 
 #[test]
 fn events_say_why_a_service_is_not_published() {
-    let mut lab = publishing(1);
-    let port = lab.publish();
-    lab.add_at(port, "late", &json!({"metadata": {"creationTimestamp": "2099-01-01T00:00:00Z"}}));
+    let mut scenario = publishing(1);
+    let port = scenario.publish();
+    scenario.add_at(port, "late", &json!({"metadata": {"creationTimestamp": "2099-01-01T00:00:00Z"}}));
     let annotations = json!({"nodegate.io/haproxy-publish": "false"});
-    lab.add("ignored", &json!({"metadata": {"annotations": annotations}}));
-    let sim = lab.sim.clone();
+    scenario.add("ignored", &json!({"metadata": {"annotations": annotations}}));
+    let sim = scenario.sim.clone();
     let events = || sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished");
-    let event = lab.got("an Event", || events().next());
+    let event = scenario.got("an Event", || events().next());
     let why = event["message"].as_str().unwrap();
     assert!(why.contains("which default/web has had for longer"), "{why}");
     let about = &event["involvedObject"];
     assert!(event["type"] == "Warning" && about["kind"] == "Service" && about["name"] == "late", "{event}");
-    let uid = lab.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
+    let uid = scenario.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
     assert_eq!(about["uid"], uid);
-    a_while(&lab);
+    a_while(&scenario);
     let posted = sim.counters().read().count("create", "events", 0);
     assert_eq!((events().count(), posted), (1, 1), "no other Service, and not twice");
-    assert_eq!(ingress(&lab, "late"), Value::Null);
+    assert_eq!(ingress(&scenario, "late"), Value::Null);
 }
 
 #[test]
 fn refused_writes_are_tried_again_and_disturb_nothing() {
-    let mut lab = publishing(1);
+    let mut scenario = publishing(1);
     let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
     let write = Rule::allow(&["patch"], "", &["services/status"]);
-    lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read.clone()]);
-    std::fs::write(lab.cluster.kubeconfig(), lab.sim.kubeconfig_for("writer")).unwrap();
-    let port = lab.publish();
-    lab.until_logged("lacks rights for --publish-status, which manifests/publish-status.yaml has");
-    lab.drain(port, 0);
-    assert_eq!(ingress(&lab, "web"), Value::Null);
-    lab.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read, write]);
-    until_ingress(&lab, "web", &proxy(ADDRESS));
-    lab.until_logged("writing to the cluster works again");
+    scenario.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read.clone()]);
+    std::fs::write(scenario.kubeconfig(), scenario.sim.kubeconfig_for("writer")).unwrap();
+    let port = scenario.publish();
+    scenario.until_logged("lacks rights for --publish-status, which manifests/publish-status.yaml has");
+    scenario.drain(port, 0);
+    assert_eq!(ingress(&scenario, "web"), Value::Null);
+    scenario.sim.service_account("writer", "nodegate", "nodegate-haproxy", vec![read, write]);
+    until_ingress(&scenario, "web", &proxy(ADDRESS));
+    scenario.until_logged("writing to the cluster works again");
 }

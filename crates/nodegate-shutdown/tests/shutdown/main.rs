@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-struct Scene {
+struct Scenario {
     logind: Logind,
     agent: Stub,
     address: SocketAddr,
@@ -46,7 +46,7 @@ fn acknowledged() -> Act {
     reply("200 OK", "reached", "2 balancers")
 }
 
-impl Scene {
+impl Scenario {
     fn set() -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
         let agent = Stub::start_at(address, waiting());
@@ -55,10 +55,10 @@ impl Scene {
     }
 
     fn begin() -> Self {
-        let mut scene = Self::set();
-        scene.start();
-        scene.holds("45000");
-        scene
+        let mut scenario = Self::set();
+        scenario.start();
+        scenario.holds("45000");
+        scenario
     }
 
     fn command(&self) -> Command {
@@ -107,30 +107,30 @@ impl Scene {
 
 #[test]
 fn a_shutdown_waits_until_the_agent_says_that_all_have_acknowledged() {
-    let scene = Scene::begin();
-    scene.logind.prepare(true, true);
-    scene.until("the file", || scene.is_down());
+    let scenario = Scenario::begin();
+    scenario.logind.prepare(true, true);
+    scenario.until("the file", || scenario.is_down());
     // Not acknowledged yet, an agent whose successor listens, and one with too much to do.
     let others = ["307 Temporary Redirect", "429 Too Many Requests", "503 Service Unavailable"];
     for act in [waiting()].into_iter().chain(others.map(|status| answer(status, ""))) {
-        scene.agent.now(act);
-        let asked = scene.agent.asked();
-        scene.until("more questions", || scene.agent.asked() > asked + 2);
-        assert_eq!(scene.logind.host().locks(), 1, "{}", scene.log());
+        scenario.agent.now(act);
+        let asked = scenario.agent.asked();
+        scenario.until("more questions", || scenario.agent.asked() > asked + 2);
+        assert_eq!(scenario.logind.host().locks(), 1, "{}", scenario.log());
     }
-    scene.agent.now(acknowledged());
-    scene.lets_go();
-    assert!(scene.log().contains("the agent says: acknowledged: 2 balancers; letting the shutdown go on"));
+    scenario.agent.now(acknowledged());
+    scenario.lets_go();
+    assert!(scenario.log().contains("the agent says: acknowledged: 2 balancers; letting the shutdown go on"));
 }
 
 #[test]
 fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
     for act in [Act::Hang, answer("404 Not Found", ""), answer("200 OK", "text"), Act::Say(String::new())] {
-        let scene = Scene::begin();
-        scene.agent.now(act);
-        scene.logind.prepare(true, true);
-        scene.lets_go();
-        assert!(scene.log().contains("the agent does not answer"), "{}", scene.log());
+        let scenario = Scenario::begin();
+        scenario.agent.now(act);
+        scenario.logind.prepare(true, true);
+        scenario.lets_go();
+        assert!(scenario.log().contains("the agent does not answer"), "{}", scenario.log());
     }
 }
 
@@ -138,96 +138,100 @@ fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
 #[test]
 fn a_cancelled_shutdown_brings_the_node_back_and_the_lock_again() {
     for (says_so, act) in [(true, waiting()), (false, waiting()), (false, acknowledged())] {
-        let scene = Scene::begin();
+        let scenario = Scenario::begin();
         let is_answered = matches!(&act, Act::Say(text) if text.contains("200 OK"));
-        scene.agent.now(act);
-        scene.logind.prepare(true, true);
-        scene.until("the file", || scene.is_down());
+        scenario.agent.now(act);
+        scenario.logind.prepare(true, true);
+        scenario.until("the file", || scenario.is_down());
         if is_answered {
-            scene.lets_go();
+            scenario.lets_go();
         }
-        scene.logind.prepare(false, says_so);
-        scene.holds("45000");
+        scenario.logind.prepare(false, says_so);
+        scenario.holds("45000");
         let before = usize::from(!is_answered);
-        assert_eq!(scene.logind.host().held_before, [0, before], "a new lock before the old one ends");
+        assert_eq!(scenario.logind.host().held_before, [0, before], "a new lock before the old one ends");
     }
 }
 
 /// logind gives no lock once it is at it. The program does not take that for the end of the shutdown.
 #[test]
 fn a_program_that_starts_too_late_tells_the_agent_at_once() {
-    let mut scene = Scene::set();
-    fs::write(scene.file("lock"), "5000\n").unwrap();
-    scene.logind.host().too_late = true;
-    scene.start();
-    scene.until("the file", || scene.is_down());
-    let asked = scene.agent.asked();
-    scene.until("more questions", || scene.agent.asked() > asked + 3);
-    assert!(scene.is_down() && scene.log().matches("going down").count() == 1, "{}", scene.log());
-    scene.logind.host().too_late = false;
-    scene.holds("45000");
+    let mut scenario = Scenario::set();
+    fs::write(scenario.file("lock"), "5000\n").unwrap();
+    scenario.logind.host().too_late = true;
+    scenario.start();
+    scenario.until("the file", || scenario.is_down());
+    let asked = scenario.agent.asked();
+    scenario.until("more questions", || scenario.agent.asked() > asked + 3);
+    assert!(scenario.is_down() && scenario.log().matches("going down").count() == 1, "{}", scenario.log());
+    scenario.logind.host().too_late = false;
+    scenario.holds("45000");
 }
 
 #[test]
 fn the_lock_survives_restarts_of_logind_and_of_the_bus() {
-    let mut scene = Scene::begin();
-    scene.logind.restart();
-    scene.until("another lock", || scene.logind.host().held_before == [0, 1]);
-    scene.holds("45000");
-    scene.logind.start_bus();
-    scene.until("the end of the bus in the log", || scene.log().contains("does not answer; retrying"));
-    assert_eq!(scene.logind.host().locks(), 1, "logind goes on, and knows the lock");
-    scene.logind.restart();
-    scene.until("another lock", || scene.logind.host().held_before == [0, 1, 1]);
-    scene.holds("45000");
+    let mut scenario = Scenario::begin();
+    scenario.logind.restart();
+    scenario.until("another lock", || scenario.logind.host().held_before == [0, 1]);
+    scenario.holds("45000");
+    scenario.logind.start_bus();
+    scenario.until("the end of the bus in the log", || scenario.log().contains("does not answer; retrying"));
+    assert_eq!(scenario.logind.host().locks(), 1, "logind goes on, and knows the lock");
+    scenario.logind.restart();
+    scenario.until("another lock", || scenario.logind.host().held_before == [0, 1, 1]);
+    scenario.holds("45000");
 }
 
 /// A bus daemon that is stopped accepts connections, and says nothing.
 #[test]
 fn a_bus_that_says_nothing_is_given_up_and_tried_again() {
-    let scene = Scene::set();
-    let _silent = UnixListener::bind(scene.file("bus")).unwrap();
-    let bus = format!("unix:path={}", scene.file("bus").display());
-    let mut command = scene.command();
-    let _program = Program::start_into(command.env("DBUS_SYSTEM_BUS_ADDRESS", bus), &scene.file("log"));
-    scene.until("the end of the wait", || scene.log().contains("does not answer; retrying"));
-    assert!(scene.log().contains("timed out"), "{}", scene.log());
+    let scenario = Scenario::set();
+    let _silent = UnixListener::bind(scenario.file("bus")).unwrap();
+    let bus = format!("unix:path={}", scenario.file("bus").display());
+    let mut command = scenario.command();
+    let _program = Program::start_into(command.env("DBUS_SYSTEM_BUS_ADDRESS", bus), &scenario.file("log"));
+    scenario.until("the end of the wait", || scenario.log().contains("does not answer; retrying"));
+    assert!(scenario.log().contains("timed out"), "{}", scenario.log());
 }
 
 /// The kubelet has logind read its configuration again, with another delay.
 #[test]
 fn the_delay_is_read_at_each_signal_and_bounds_the_wait() {
-    let scene = Scene::begin();
-    scene.logind.host().delay_usec = 3_000_000;
-    scene.logind.prepare(true, true);
-    scene.lets_go();
-    assert!(scene.log().contains("not every load balancer had acknowledged in time"), "{}", scene.log());
+    let scenario = Scenario::begin();
+    scenario.logind.host().delay_usec = 3_000_000;
+    scenario.logind.prepare(true, true);
+    scenario.lets_go();
+    assert!(
+        scenario.log().contains("not every load balancer had acknowledged in time"),
+        "{}",
+        scenario.log()
+    );
 }
 
 #[test]
 fn a_program_that_ends_leaves_no_signal_behind_on_a_host_that_stays_up() {
-    let mut scene = Scene::begin();
-    drop(scene.program.take());
-    assert!(!scene.file("lock").exists() && !scene.is_down(), "{}", scene.log());
-    assert_eq!(scene.logind.host().locks(), 0);
+    let mut scenario = Scenario::begin();
+    drop(scenario.program.take());
+    assert!(!scenario.file("lock").exists() && !scenario.is_down(), "{}", scenario.log());
+    assert_eq!(scenario.logind.host().locks(), 0);
 }
 
 /// `systemctl start reboot.target` asks no logind.
 #[test]
 fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_have_acknowledged() {
-    let mut scene = Scene::begin();
-    scene.logind.host().state = "stopping";
-    let program = scene.program.take().unwrap();
+    let mut scenario = Scenario::begin();
+    scenario.logind.host().state = "stopping";
+    let program = scenario.program.take().unwrap();
     signal(program.pid(), "TERM");
-    scene.until("the file", || scene.is_down());
-    let asked = scene.agent.asked();
-    scene.until("another question", || scene.agent.asked() > asked + 1);
-    scene.agent.now(acknowledged());
+    scenario.until("the file", || scenario.is_down());
+    let asked = scenario.agent.asked();
+    scenario.until("another question", || scenario.agent.asked() > asked + 1);
+    scenario.agent.now(acknowledged());
     until("the end", || {
         let state = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
         (state.is_empty() || state.contains(") Z ")).then_some(())
     });
-    assert!(scene.is_down() && scene.log().contains("acknowledged: 2 balancers"), "{}", scene.log());
+    assert!(scenario.is_down() && scenario.log().contains("acknowledged: 2 balancers"), "{}", scenario.log());
 }
 
 const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","since_ms":1,"stale":false,"acknowledged":false,
@@ -240,7 +244,7 @@ const HOST: &str = r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#;
 
 #[test]
 fn status_says_in_three_lines_what_a_reboot_would_do() {
-    let scene = Scene::begin();
+    let scenario = Scenario::begin();
     let held = "held; a shutdown is delayed, at most 45 s";
     let agent = "says Ready; load balancers: 2, acknowledged within 8 s";
     let waits =
@@ -249,7 +253,7 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
     let unseen = "does not wait for load balancers: the agent does not see the lock: its --host-signals is another directory";
     let no_delay = "systemd-logind delays no shutdown (InhibitDelayMaxSec=0)";
     let unlimited = "held; a shutdown is delayed, without a limit";
-    let usual = scene.logind.host().delay_usec;
+    let usual = scenario.logind.host().delay_usec;
     let drain = |from: &str, to: &str| answer("200 OK", &DRAIN.replace(from, to));
     for (usec, act, code, words) in [
         (usual, drain("", ""), 0, [held, agent, waits]),
@@ -260,9 +264,9 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
         (0, drain("", ""), 1, [no_delay, agent, "InhibitDelayMaxSec=0"]),
         (u64::MAX, drain("", ""), 0, [unlimited, agent, "acknowledged, without a limit"]),
     ] {
-        scene.logind.host().delay_usec = usec;
-        scene.agent.now(act);
-        let output = scene.command().arg("status").output().unwrap();
+        scenario.logind.host().delay_usec = usec;
+        scenario.agent.now(act);
+        let output = scenario.command().arg("status").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!((output.status.code(), text.lines().count()), (Some(code), 3), "{text}");
         text.lines().zip(words).for_each(|(line, words)| assert!(line.contains(words), "{words:?}: {text}"));
@@ -271,21 +275,21 @@ fn status_says_in_three_lines_what_a_reboot_would_do() {
 
 #[test]
 fn an_agent_that_does_not_read_the_files_is_named_before_the_day() {
-    let mut scene = Scene::set();
-    scene.agent.now(answer("200 OK", &DRAIN.replace(HOST, "")));
-    scene.start();
-    scene.holds("45000");
+    let mut scenario = Scenario::set();
+    scenario.agent.now(answer("200 OK", &DRAIN.replace(HOST, "")));
+    scenario.start();
+    scenario.holds("45000");
     // Each signal is a reason to look again.
     let look_until = |what, met: &dyn Fn() -> bool| {
-        scene.until(what, || {
-            scene.logind.prepare(false, true);
+        scenario.until(what, || {
+            scenario.logind.prepare(false, true);
             met()
         });
     };
     let warning = "a shutdown does not wait for load balancers: the agent runs without --host-signals";
-    look_until("the warning", &|| scene.log().contains(warning));
-    scene.agent.now(answer("200 OK", DRAIN));
-    let asked = scene.agent.asked();
-    look_until("another look", &|| scene.agent.asked() > asked + 1);
-    assert_eq!(scene.log().matches("WARN").count(), 1, "{}", scene.log());
+    look_until("the warning", &|| scenario.log().contains(warning));
+    scenario.agent.now(answer("200 OK", DRAIN));
+    let asked = scenario.agent.asked();
+    look_until("another look", &|| scenario.agent.asked() > asked + 1);
+    assert_eq!(scenario.log().matches("WARN").count(), 1, "{}", scenario.log());
 }

@@ -6,8 +6,8 @@ use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw, exchange};
+use nodegate_testbed::programs;
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::{Scenario, programs};
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,54 +45,54 @@ enum Then {
 }
 
 /// A case: its name, true if it may lose requests, and what is done.
-type Case = (&'static str, bool, fn(&mut Scene) -> Then);
+type Case = (&'static str, bool, fn(&mut Scenario) -> Then);
 
 const CASES: [Case; 11] = [
-    ("without", true, |scene| scene.runs("systemctl reboot")),
-    ("systemctl", false, |scene| scene.runs("systemctl reboot")),
-    ("shutdown", false, |scene| scene.runs("shutdown -r now")),
-    ("reboot", false, |scene| scene.runs("reboot")),
+    ("without", true, |scenario| scenario.runs("systemctl reboot")),
+    ("systemctl", false, |scenario| scenario.runs("systemctl reboot")),
+    ("shutdown", false, |scenario| scenario.runs("shutdown -r now")),
+    ("reboot", false, |scenario| scenario.runs("reboot")),
     // The logind of systemd 257 may not come back to a new bus (systemd#36035). Then only the service's end delays a shutdown.
-    ("bus-restart", false, |scene| {
-        scene.debian.run("systemctl restart dbus.service");
+    ("bus-restart", false, |scenario| {
+        scenario.debian.run("systemctl restart dbus.service");
         sleep(Duration::from_secs(5));
-        let _ = (0..10).any(|_| scene.is_held());
-        scene.runs("systemctl reboot")
+        let _ = (0..10).any(|_| scenario.is_held());
+        scenario.runs("systemctl reboot")
     }),
-    ("target", false, |scene| scene.runs("systemctl start --no-block reboot.target")),
-    ("target-frozen", true, |scene| {
-        scene.debian.run("systemctl kill --signal=STOP pod-agent");
-        scene.ends_past_logind()
+    ("target", false, |scenario| scenario.runs("systemctl start --no-block reboot.target")),
+    ("target-frozen", true, |scenario| {
+        scenario.debian.run("systemctl kill --signal=STOP pod-agent");
+        scenario.ends_past_logind()
     }),
-    ("target-slow", true, Scene::ends_past_logind),
-    ("cancel", false, |scene| {
-        scene.goes_out();
-        scene.runs("shutdown -c");
+    ("target-slow", true, Scenario::ends_past_logind),
+    ("cancel", false, |scenario| {
+        scenario.goes_out();
+        scenario.runs("shutdown -c");
         // systemd before 257 says that it cancels, and goes on (systemd#34554).
-        let version = scene.debian.run("systemctl --version | awk 'NR == 1 {print $2}'");
+        let version = scenario.debian.run("systemctl --version | awk 'NR == 1 {print $2}'");
         if version.trim().parse::<u32>().unwrap() < 257 { Then::Ends } else { Then::Returns }
     }),
-    ("cancel-by-logind", false, |scene| {
-        scene.goes_out();
-        scene.runs("systemctl restart systemd-logind");
+    ("cancel-by-logind", false, |scenario| {
+        scenario.goes_out();
+        scenario.runs("systemctl restart systemd-logind");
         Then::Returns
     }),
-    ("package", false, Scene::package),
+    ("package", false, Scenario::package),
 ];
 
-struct Scene {
+struct Scenario {
     debian: Debian,
     clients: Vec<Prober>,
     /// The time of the last command.
     began: Instant,
     _balancers: Vec<Haproxy>,
-    _cluster: Scenario,
+    _cluster: nodegate_testbed::Scenario,
 }
 
-impl Scene {
+impl Scenario {
     /// Starts all, and waits until the agent knows both balancers, or could.
     fn start(case: &str) -> Self {
-        let cluster = Scenario::start();
+        let cluster = nodegate_testbed::Scenario::start();
         let over = files(case, &cluster);
         let root = env::var_os("REBOOTS_ROOT").map_or_else(programs::debian, PathBuf::from);
         let debian = Debian::boot(&root, Some(&over));
@@ -100,24 +100,24 @@ impl Scene {
         let interval = if is_slow { "20s" } else { "1s" };
         let balancers = [1, 2].map(|number| balance(&cluster, number, interval)).into();
         let (clients, began) = (Vec::new(), Instant::now());
-        let mut scene = Self { debian, clients, began, _balancers: balancers, _cluster: cluster };
-        scene.wait("the agent", |_| http::get(AGENT, "/drain.json").is_ok());
+        let mut scenario = Self { debian, clients, began, _balancers: balancers, _cluster: cluster };
+        scenario.wait("the agent", |_| http::get(AGENT, "/drain.json").is_ok());
         if is_slow {
             // Three of its probes, and the agent's 90 s.
             sleep(Duration::from_secs(130));
         } else {
-            scene.wait("the agent to know both balancers", |_| {
+            scenario.wait("the agent to know both balancers", |_| {
                 let drain = http::get(AGENT, "/drain.json").map(|reply| reply.json()).unwrap_or_default();
                 drain["acknowledged_ready"] == true && drain["probers"] == 2
             });
         }
         if !["without", "package"].contains(&case) {
-            scene.wait("the lock", Self::is_held);
+            scenario.wait("the lock", Self::is_held);
         }
         let client = |number: u16| Prober::start(frontend(number), request, REQUESTS, REQUESTS);
-        scene.clients = [1, 2].map(client).into();
-        scene.clients.iter().for_each(|client| client.wait(200));
-        scene
+        scenario.clients = [1, 2].map(client).into();
+        scenario.clients.iter().for_each(|client| client.wait(200));
+        scenario
     }
 
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
@@ -155,11 +155,11 @@ impl Scene {
     /// Plays the life of the package: the Ansible role installs the older of two .deb, and dpkg upgrades, removes and purges
     /// it; then rpm does the same.
     fn package(&mut self) -> Then {
-        let is_gone = |scene: &Self, after: &str| {
-            assert!(!scene.is_held(), "the lock is held after {after}");
+        let is_gone = |scenario: &Self, after: &str| {
+            assert!(!scenario.is_held(), "the lock is held after {after}");
             for file in ["/run/nodegate/lock", "/etc/default/nodegate-shutdown"] {
                 let stays = after == "remove" && file.starts_with("/etc");
-                assert!(stays || !scene.debian.path(file).exists(), "{file} is there after {after}");
+                assert!(stays || !scenario.debian.path(file).exists(), "{file} is there after {after}");
             }
         };
         let delay = "busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec";
@@ -190,25 +190,25 @@ impl Scene {
     fn play((name, may_lose, act): Case) {
         let network = Namespace::new("reboot");
         let _stay = network.stay();
-        let mut scene = Self::start(name);
-        match act(&mut scene) {
-            Then::Ends => scene.wait("the end of the system", |scene| scene.debian.has_ended()),
+        let mut scenario = Self::start(name);
+        match act(&mut scenario) {
+            Then::Ends => scenario.wait("the end of the system", |scenario| scenario.debian.has_ended()),
             then => {
-                scene.wait("the node to be back", |_| {
+                scenario.wait("the node to be back", |_| {
                     http::get(AGENT, "/health").is_ok_and(|reply| reply.status == 200)
                 });
-                let took = scene.began.elapsed();
+                let took = scenario.began.elapsed();
                 assert!(took <= BACK_WITHIN, "back after {took:?}");
                 if then == Then::Returns {
-                    scene.wait("the lock", Self::is_held);
+                    scenario.wait("the lock", Self::is_held);
                 }
             }
         }
-        let took = scene.began.elapsed().as_secs_f64();
+        let took = scenario.began.elapsed().as_secs_f64();
         sleep(NOTICED);
-        scene.clients.iter_mut().for_each(Prober::stop);
+        scenario.clients.iter_mut().for_each(Prober::stop);
         let (mut sent, mut lost) = (0, Vec::new());
-        for client in &scene.clients {
+        for client in &scenario.clients {
             sent += client.probes().len();
             lost.extend(client.failed().iter().map(Probe::result));
         }
@@ -218,8 +218,8 @@ impl Scene {
 }
 
 /// Makes the files of the node: an ingress, the agent, and the program, or for the case `package` what installs it.
-fn files(case: &str, cluster: &Scenario) -> PathBuf {
-    let over = cluster.dir.path().join("over");
+fn files(case: &str, cluster: &nodegate_testbed::Scenario) -> PathBuf {
+    let over = cluster.file("over");
     programs::run(&format!("cp -r {HERE}/node {}", over.display()));
     let copy = |from: &Path, to: &str| {
         let to = over.join(to);
@@ -267,7 +267,7 @@ fn frontend(number: u16) -> SocketAddr {
 }
 
 /// Starts a balancer that checks the agent alone and retries nothing; its second server is the other nodes.
-fn balance(cluster: &Scenario, number: u16, interval: &str) -> Haproxy {
+fn balance(cluster: &nodegate_testbed::Scenario, number: u16, interval: &str) -> Haproxy {
     let directory = cluster.dir.path().join(format!("lb{number}"));
     fs::create_dir(&directory).unwrap();
     let (at, elsewhere) = (frontend(number), frontend(90 + number));
@@ -307,7 +307,7 @@ fn table() {
         let case = CASES.into_iter().find(|(case, ..)| *case == name);
         let case = case.unwrap_or_else(|| panic!("no case {name}; there are: {all}"));
         for _ in 0..times.parse().unwrap() {
-            if catch_unwind(AssertUnwindSafe(|| Scene::play(case))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| Scenario::play(case))).is_err() {
                 failed.push(name);
             }
         }

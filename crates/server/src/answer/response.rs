@@ -17,7 +17,7 @@ pub(super) static TEXT: HeaderValue = HeaderValue::from_static("text/plain; char
 pub(super) static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// The response headers collected so far; a status and a body complete the response. It reuses the header map of its
-/// request: hyper passes the same map to the next request of the connection, so a kept connection allocates none.
+/// request: hyper passes the same map to the next request of the connection, so a keep-alive connection allocates none.
 pub(super) struct ResponseHead(HeaderMap);
 
 impl ResponseHead {

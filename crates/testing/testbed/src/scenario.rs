@@ -62,7 +62,7 @@ impl Scenario {
     }
 
     pub fn admin(&self) -> Kubectl {
-        let kubeconfig = self.dir.path().join("admin.kubeconfig");
+        let kubeconfig = self.file("admin.kubeconfig");
         if !kubeconfig.exists() {
             self.sim.write_kubeconfig(&kubeconfig).unwrap();
         }
@@ -116,7 +116,11 @@ impl Scenario {
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
+        self.file("kubeconfig")
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     pub fn kill_api(&self) {

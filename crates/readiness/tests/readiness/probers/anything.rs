@@ -1,6 +1,6 @@
 //! The agent never reports the acknowledgement too early, whatever happens.
 
-use super::world::{World, balancer};
+use super::scenario::{Scenario, balancer};
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{FALL, Standing};
 use proptest::prelude::*;
@@ -37,24 +37,24 @@ proptest! {
         events in prop::collection::vec(event(), 1..60),
     ) {
         let probers = every.iter().zip(1..).map(|(every, number)| balancer(number, *every));
-        let mut world = World::new(probers);
+        let mut scenario = Scenario::new(probers);
         for event in events {
             match event {
-                Event::Pass(ms) => world.pass(ms),
-                Event::Cordon(out) => world.cordon(out),
-                Event::Proof(proof) => world.proof = proof,
-                Event::Stop(n) => world.stop(n),
-                Event::Begin(n) => world.begin(n),
-                Event::Overflow => world.overflown_ms = Some(world.now_ms),
+                Event::Pass(ms) => scenario.pass(ms),
+                Event::Cordon(out) => scenario.cordon(out),
+                Event::Proof(proof) => scenario.proof = proof,
+                Event::Stop(n) => scenario.stop(n),
+                Event::Begin(n) => scenario.begin(n),
+                Event::Overflow => scenario.overflown_ms = Some(scenario.now_ms),
             }
-            if world.acknowledged() == Some(true) {
-                prop_assert_eq!(world.verdict(), Verdict::Draining);
-                prop_assert!(world.now_ms - world.overflown_ms.unwrap_or(0) >= 90_000);
+            if scenario.acknowledged() == Some(true) {
+                prop_assert_eq!(scenario.verdict(), Verdict::Draining);
+                prop_assert!(scenario.now_ms - scenario.overflown_ms.unwrap_or(0) >= 90_000);
                 let is_regular = |n: &usize| {
-                    world.probers[*n].asked.is_some_and(|asked| asked.times >= 3)
-                        && !matches!(world.standing(*n), Standing::Gone | Standing::Occasional)
+                    scenario.probers[*n].asked.is_some_and(|asked| asked.times >= 3)
+                        && !matches!(scenario.standing(*n), Standing::Gone | Standing::Occasional)
                 };
-                let heard: Vec<_> = (0..3).filter(is_regular).map(|n| world.probers[n].heard).collect();
+                let heard: Vec<_> = (0..3).filter(is_regular).map(|n| scenario.probers[n].heard).collect();
                 prop_assert!(!heard.is_empty() && heard.iter().all(|heard| *heard > FALL), "{heard:?}");
             }
         }

@@ -1,6 +1,6 @@
 //! Tests of the probers that an agent takes over from the previous one.
 
-use super::world::{World, balancer};
+use super::scenario::{Scenario, balancer};
 use nodegate_agent_api::Predecessor;
 use nodegate_readiness::Moment;
 use nodegate_readiness::moment::millis;
@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 
 /// Returns the status of an agent that has listened for `seconds`.
 fn status_after(seconds: u64) -> Value {
-    let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
-    world.pass_seconds(seconds);
-    let now = Moment::from_start(Duration::from_millis(world.now_ms));
-    let listening_ms = millis(now.since(world.listening_since()));
-    json!({"node": "n1", "probers": world.records(), "drain": {"listening_ms": listening_ms}})
+    let mut scenario = Scenario::new([balancer(1, 2000), balancer(2, 60_000)]);
+    scenario.pass_seconds(seconds);
+    let now = Moment::from_start(Duration::from_millis(scenario.now_ms));
+    let listening_ms = millis(now.since(scenario.listening_since()));
+    json!({"node": "n1", "probers": scenario.records(), "drain": {"listening_ms": listening_ms}})
 }
 
 fn parse(status: &Value) -> Result<Predecessor, String> {

@@ -3,5 +3,5 @@
 mod acknowledgement;
 mod anything;
 mod handover;
+mod scenario;
 mod strangers;
-mod world;

@@ -1,7 +1,7 @@
 //! Strangers that share a balancer's address and its probe request never hurry the acknowledgement, and a
 //! balancer that is alone pays no extra probe for that.
 
-use super::world::{Prober, World, balancer};
+use super::scenario::{Prober, Scenario, balancer};
 use nodegate_readiness::probers::{FALL, Standing};
 use proptest::prelude::*;
 
@@ -19,20 +19,20 @@ enum Stranger {
 
 impl Stranger {
     /// Lets time pass while the stranger sends probes, too; calls `look` after each probe.
-    fn asks_along(self, world: &mut World, ms: u64, mut look: impl FnMut(&World)) {
-        let end = world.now_ms + ms;
-        while world.now_ms < end {
+    fn asks_along(self, scenario: &mut Scenario, ms: u64, mut look: impl FnMut(&Scenario)) {
+        let end = scenario.now_ms + ms;
+        while scenario.now_ms < end {
             let (of, pause) = match self {
                 Self::Bursts { of, every } => (of, every),
                 Self::Echo { times } => {
-                    (times, (world.probers[0].next_ms + 1).saturating_sub(world.now_ms).max(1))
+                    (times, (scenario.probers[0].next_ms + 1).saturating_sub(scenario.now_ms).max(1))
                 }
             };
-            world.pass(pause.min(end - world.now_ms));
-            look(world);
+            scenario.pass(pause.min(end - scenario.now_ms));
+            look(scenario);
             for _ in 0..of {
-                world.ask_as(0);
-                look(world);
+                scenario.ask_as(0);
+                look(scenario);
             }
         }
     }
@@ -45,15 +45,15 @@ fn stranger() -> impl Strategy<Value = Stranger> {
     ]
 }
 
-fn alone(every_ms: u64, spread: u64) -> World {
-    World::new([Prober { spread, ..balancer(1, every_ms) }])
+fn alone(every_ms: u64, spread: u64) -> Scenario {
+    Scenario::new([Prober { spread, ..balancer(1, every_ms) }])
 }
 
 /// Asserts that the balancer has had the answer on which it acts if the agent reports acknowledged.
-fn is_true(world: &World) {
-    if world.acknowledged() == Some(true) {
-        let heard = world.probers[0].heard;
-        assert!(heard >= FALL, "at {} ms, the balancer has heard it {heard} times", world.now_ms);
+fn is_true(scenario: &Scenario) {
+    if scenario.acknowledged() == Some(true) {
+        let heard = scenario.probers[0].heard;
+        assert!(heard >= FALL, "at {} ms, the balancer has heard it {heard} times", scenario.now_ms);
     }
 }
 
@@ -73,21 +73,21 @@ proptest! {
         ],
         after in stranger(),
     ) {
-        let mut world = alone(every, spread);
+        let mut scenario = alone(every, spread);
         if is_set {
-            world.settings.interval_ms = Some(every + every / 10);
+            scenario.settings.interval_ms = Some(every + every / 10);
         } else {
-            world.pass(alone_for);
+            scenario.pass(alone_for);
         }
-        stranger.asks_along(&mut world, present_for, |_| {});
-        world.cordon(true);
+        stranger.asks_along(&mut scenario, present_for, |_| {});
+        scenario.cordon(true);
         for _ in 0..8 {
-            world.ask_as(0);
-            is_true(&world);
+            scenario.ask_as(0);
+            is_true(&scenario);
         }
-        after.asks_along(&mut world, 12 * every, is_true);
-        world.pass(6 * every);
-        prop_assert_eq!(world.acknowledged(), Some(true), "it comes");
+        after.asks_along(&mut scenario, 12 * every, is_true);
+        scenario.pass(6 * every);
+        prop_assert_eq!(scenario.acknowledged(), Some(true), "it comes");
     }
 
     /// It takes the four probes that it takes anyway: neither the jitter nor the phase costs a fifth.
@@ -97,80 +97,80 @@ proptest! {
         spread in 0_u64..6,
         alone_for in 5 * MINUTE..90 * MINUTE,
     ) {
-        let mut world = alone(every, spread);
-        world.pass(alone_for);
-        world.cordon(true);
-        while world.probers[0].heard <= FALL {
-            prop_assert_ne!(world.acknowledged(), Some(true));
-            let next = world.probers[0].next_ms - world.now_ms;
-            world.pass(next);
+        let mut scenario = alone(every, spread);
+        scenario.pass(alone_for);
+        scenario.cordon(true);
+        while scenario.probers[0].heard <= FALL {
+            prop_assert_ne!(scenario.acknowledged(), Some(true));
+            let next = scenario.probers[0].next_ms - scenario.now_ms;
+            scenario.pass(next);
         }
-        prop_assert_eq!((world.acknowledged(), world.probers[0].heard), (Some(true), FALL + 1));
+        prop_assert_eq!((scenario.acknowledged(), scenario.probers[0].heard), (Some(true), FALL + 1));
     }
 }
 
 /// A flood makes a slow balancer look like a fast one, and its pause like its end.
 #[test]
 fn no_flood_makes_a_balancer_gone() {
-    let mut world = World::new([balancer(1, 60_000), balancer(2, 1000)]);
-    world.pass(10 * MINUTE);
+    let mut scenario = Scenario::new([balancer(1, 60_000), balancer(2, 1000)]);
+    scenario.pass(10 * MINUTE);
     for _ in 0..1000 {
-        world.ask_as(0);
+        scenario.ask_as(0);
     }
-    assert!(world.records()[0].interval_ms.unwrap() < 1000);
-    world.stop(0);
-    world.cordon(true);
-    world.pass(100_000);
-    assert_eq!((world.acknowledged(), world.standing(0)), (Some(false), Standing::Regular));
+    assert!(scenario.records()[0].interval_ms.unwrap() < 1000);
+    scenario.stop(0);
+    scenario.cordon(true);
+    scenario.pass(100_000);
+    assert_eq!((scenario.acknowledged(), scenario.standing(0)), (Some(false), Standing::Regular));
 }
 
 /// A regression: three requests within a millisecond made a prober that the agent waited for.
 #[test]
 fn three_probes_at_once_make_no_prober_regular() {
-    let mut world = World::new([balancer(1, 2000), Prober { next_ms: u64::MAX, ..balancer(9, 1000) }]);
-    world.pass(3 * MINUTE);
+    let mut scenario = Scenario::new([balancer(1, 2000), Prober { next_ms: u64::MAX, ..balancer(9, 1000) }]);
+    scenario.pass(3 * MINUTE);
     for _ in 0..50 {
-        world.pass(150);
-        world.ask_as(1);
+        scenario.pass(150);
+        scenario.ask_as(1);
     }
-    assert_eq!(world.standing(1), Standing::Occasional);
+    assert_eq!(scenario.standing(1), Standing::Occasional);
     // Three probes after a long pause don't either.
-    world.pass(5 * MINUTE);
+    scenario.pass(5 * MINUTE);
     for _ in 0..3 {
-        world.ask_as(1);
+        scenario.ask_as(1);
     }
-    assert_eq!(world.standing(1), Standing::Occasional);
-    world.cordon(true);
-    let took = world.until_acknowledged();
+    assert_eq!(scenario.standing(1), Standing::Occasional);
+    scenario.cordon(true);
+    let took = scenario.until_acknowledged();
     assert!(took <= 8000, "{took}");
-    world.pass(10_000);
-    world.ask_as(1);
-    assert_eq!(world.standing(1), Standing::Regular);
+    scenario.pass(10_000);
+    scenario.ask_as(1);
+    assert_eq!(scenario.standing(1), Standing::Regular);
 }
 
 #[test]
 fn after_three_minutes_the_probers_are_known() {
     // Its first probe comes in the last of the 90 seconds, the next ones at the longest pauses of a balancer.
-    let mut world = World::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
-    world.cordon(true);
-    world.pass(179_000);
-    assert_eq!((world.acknowledged(), world.standing(1)), (None, Standing::Occasional));
-    world.pass(1001);
+    let mut scenario = Scenario::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
+    scenario.cordon(true);
+    scenario.pass(179_000);
+    assert_eq!((scenario.acknowledged(), scenario.standing(1)), (None, Standing::Occasional));
+    scenario.pass(1001);
     assert_eq!(
-        world.acknowledged(),
+        scenario.acknowledged(),
         Some(true),
         "it may be a balancer yet, and is not waited for until it has shown it"
     );
-    world.pass(89_000);
-    assert_eq!((world.acknowledged(), world.standing(1)), (Some(false), Standing::Regular));
+    scenario.pass(89_000);
+    assert_eq!((scenario.acknowledged(), scenario.standing(1)), (Some(false), Standing::Regular));
 }
 
 /// A regression: the mean of the first ten minutes went with them, and strangers made the next ones.
 #[test]
 fn the_first_minutes_of_a_balancer_count_for_an_hour() {
-    let mut world = alone(60_000, 1);
-    world.pass(5 * MINUTE);
-    Stranger::Echo { times: 2 }.asks_along(&mut world, 21 * MINUTE, |_| {});
-    world.cordon(true);
-    Stranger::Echo { times: 1 }.asks_along(&mut world, 6 * MINUTE, is_true);
+    let mut scenario = alone(60_000, 1);
+    scenario.pass(5 * MINUTE);
+    Stranger::Echo { times: 2 }.asks_along(&mut scenario, 21 * MINUTE, |_| {});
+    scenario.cordon(true);
+    Stranger::Echo { times: 1 }.asks_along(&mut scenario, 6 * MINUTE, is_true);
 }

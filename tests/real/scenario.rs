@@ -110,7 +110,7 @@ pub(crate) fn new_connection(to: SocketAddr) -> Saw {
 }
 
 /// Two balancers before the pods and the rest of the pool, and the clients of each.
-pub(crate) struct Site<'a> {
+pub(crate) struct Scenario<'a> {
     pub(crate) pods: Pods<'a>,
     pub(crate) agent: SocketAddr,
     clients: Vec<(Way, Prober)>,
@@ -118,7 +118,7 @@ pub(crate) struct Site<'a> {
     _installed: Installed<'a>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> Scenario<'a> {
     pub(crate) fn start(cluster: &'a RealCluster) -> Self {
         let installed = Installed::by_manifests(cluster);
         let agent = installed.address;
@@ -138,9 +138,9 @@ impl<'a> Site<'a> {
                 clients.push((way, Prober::start(at, new_connection, REQUESTS_A_SECOND, CLIENTS)));
             }
         }
-        let site = Self { pods, agent, clients, _balancers: balancers, _installed: installed };
-        site.wait_in_service();
-        site
+        let scenario = Self { pods, agent, clients, _balancers: balancers, _installed: installed };
+        scenario.wait_in_service();
+        scenario
     }
 
     /// Removes the pods that have ended, and starts them again.

@@ -1,6 +1,6 @@
 //! A node, its probers, and a clock that is a number.
 
-use crate::scenario::{Scenario, WALL, node};
+use crate::scenario::{self, WALL, node};
 use nodegate_readiness::probers::{
     AckSettings, GivenAnswer, Judgement, PoolChange, ProbeHistory, ProberKind, ProberRecord, Standing,
     Subject, SubjectKind, judge,
@@ -46,8 +46,8 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
     }
 }
 
-pub(crate) struct World {
-    scenario: Scenario,
+pub(crate) struct Scenario {
+    node: scenario::Scenario,
     pub(crate) probers: Vec<Prober>,
     pub(crate) now_ms: u64,
     /// The last time at which the agent could not remember a prober.
@@ -61,10 +61,10 @@ pub(crate) struct World {
     pub(crate) services_out: Vec<usize>,
 }
 
-impl World {
+impl Scenario {
     pub(crate) fn new(probers: impl IntoIterator<Item = Prober>) -> Self {
         Self {
-            scenario: Scenario::ready(),
+            node: scenario::Scenario::ready(),
             probers: probers.into_iter().collect(),
             // On a board, the very first moment means "never".
             now_ms: 1,
@@ -85,11 +85,11 @@ impl World {
     }
 
     pub(crate) fn set(&self, node: Node) {
-        self.scenario.board.set_node(node, self.now(), WALL);
+        self.node.board.set_node(node, self.now(), WALL);
     }
 
     pub(crate) fn host(&self, signals: HostSignals) {
-        self.scenario.board.set_host(signals, self.now(), WALL);
+        self.node.board.set_host(signals, self.now(), WALL);
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {
@@ -101,9 +101,9 @@ impl World {
             self.now_ms = next.max(self.now_ms).min(beat).min(until);
             if self.now_ms == beat {
                 if self.proof {
-                    self.scenario.board.prove(self.now());
+                    self.node.board.prove(self.now());
                 }
-                self.scenario.board.tick(self.now(), WALL);
+                self.node.board.tick(self.now(), WALL);
             }
             self.ask();
             if self.now_ms >= until {
@@ -130,9 +130,9 @@ impl World {
 
     /// Sends a probe as that prober; returns true if the answer takes the node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
-        let (now, changed) = (self.now(), self.scenario.board.last_signal());
+        let (now, changed) = (self.now(), self.node.board.last_signal());
         let query = self.probers[n].request.split_once('?').map_or("", |(_, query)| query);
-        let reply = self.scenario.ask_at(query, now);
+        let reply = self.node.ask_at(query, now);
         let given = GivenAnswer { verdict: reply.verdict, code: Some(reply.status) };
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
@@ -152,12 +152,12 @@ impl World {
     }
 
     pub(crate) fn listening_since(&self) -> Moment {
-        let opened = self.scenario.board.opened().unwrap();
+        let opened = self.node.board.opened().unwrap();
         self.overflown_ms.map_or(opened, |ms| opened.max(Moment::from_start(Duration::from_millis(ms))))
     }
 
     pub(crate) fn judge_by(&self, settings: &AckSettings) -> Judgement {
-        let (board, now) = (&self.scenario.board, self.now());
+        let (board, now) = (&self.node.board, self.now());
         let asked = self.probers.iter().filter_map(|prober| Some((prober.kind, prober.asked?)));
         let probers: Vec<_> = asked.collect();
         let is_going_down = board.state().host.is_some_and(|host| host.shutdown);
@@ -224,10 +224,10 @@ impl World {
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        nodegate_readiness::board::why(&self.scenario.board.default_reports(self.now())).0
+        nodegate_readiness::board::why(&self.node.board.default_reports(self.now())).0
     }
 
     pub(crate) fn since_ms(&self) -> u128 {
-        self.now().since(self.scenario.board.last_signal()).as_millis()
+        self.now().since(self.node.board.last_signal()).as_millis()
     }
 }

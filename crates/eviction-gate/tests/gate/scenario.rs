@@ -4,9 +4,10 @@ use nodegate_kube_sim::{Rule, Sim};
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::stub::{Stub, answer};
-use nodegate_testbed::{NODE, Scenario, pods, until_or};
+use nodegate_testbed::{NODE, pods, until_or};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -49,20 +50,27 @@ pub(crate) fn draining(uid: &str) -> Value {
 }
 
 /// A cluster whose node has the pod `p`.
-pub(crate) struct Lab {
-    pub(crate) cluster: Scenario,
-    pub(crate) sim: Sim,
+pub(crate) struct Scenario {
+    cluster: nodegate_testbed::Scenario,
     pub(crate) agent: Stub,
     pub(crate) uid: String,
 }
 
-impl Lab {
+impl Deref for Scenario {
+    type Target = nodegate_testbed::Scenario;
+
+    fn deref(&self) -> &Self::Target {
+        &self.cluster
+    }
+}
+
+impl Scenario {
     pub(crate) fn new() -> Self {
         // Plain HTTP: the tests' own client speaks it.
-        let cluster = Scenario::with(|builder| builder.tls(false));
+        let cluster = nodegate_testbed::Scenario::with(|builder| builder.tls(false));
         let sim = cluster.sim.clone();
         sim.service_account(TOKEN, NAMESPACE, NAME, gate_rules());
-        std::fs::write(cluster.dir.path().join("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();
+        std::fs::write(cluster.file("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();
         let secret =
             json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": NAME, "namespace": NAMESPACE}});
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}});
@@ -73,7 +81,7 @@ impl Lab {
         let uid = sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
         let agent = Stub::start(answer("200 OK", &draining(&uid).to_string()));
         pods::create(&sim, NODE, "p", "app");
-        Self { cluster, sim, agent, uid }
+        Self { cluster, agent, uid }
     }
 
     pub(crate) fn agent_says(&self, change: impl FnOnce(&mut Value)) {
@@ -101,10 +109,6 @@ impl Lab {
         let gate = Gate::start(&mut command, self.file(&format!("gate-{:x}.log", fastrand::u64(..))));
         self.publish(&gate);
         gate
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.cluster.dir.path().join(name)
     }
 
     pub(crate) fn publish(&self, gate: &Gate) {

@@ -4,11 +4,12 @@ use crate::servers::{Counts, Statuses, count, get, local, node_address, node_nam
 use nodegate_kube_sim::{Sim, make_node};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::{must_run, nodegate_haproxy, system};
-use nodegate_testbed::{Scenario, haproxy, http, until_or};
+use nodegate_testbed::{haproxy, http, until_or};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -17,9 +18,8 @@ use std::time::Duration;
 /// Without retries, each request that goes astray is lost.
 pub(crate) const TEMPLATE: &str = "global\n  maxconn 2000\n";
 
-pub(crate) struct Lab {
-    pub(crate) cluster: Scenario,
-    pub(crate) sim: Sim,
+pub(crate) struct Scenario {
+    cluster: nodegate_testbed::Scenario,
     pub(crate) config: PathBuf,
     pub(crate) template: PathBuf,
     master: PathBuf,
@@ -38,20 +38,27 @@ pub(crate) struct Lab {
     pub(crate) arguments: Vec<String>,
 }
 
-impl Lab {
+impl Deref for Scenario {
+    type Target = nodegate_testbed::Scenario;
+
+    fn deref(&self) -> &Self::Target {
+        &self.cluster
+    }
+}
+
+impl Scenario {
     /// Starts a cluster with this number of nodes and nothing else. Neither program runs yet.
     pub(crate) fn new(nodes: usize) -> Self {
-        let cluster = Scenario::of(Sim::builder().tls(true));
+        let cluster = nodegate_testbed::Scenario::of(Sim::builder().tls(true));
         cluster.sim.write_kubeconfig(&cluster.kubeconfig()).unwrap();
-        let file = |name| cluster.dir.path().join(name);
+        let file = |name| cluster.file(name);
         let [config, template, master] = ["haproxy.cfg", "haproxy.cfg.TEMPLATE", "master.sock"].map(file);
         std::fs::write(&template, TEMPLATE).unwrap();
         let haproxy = ["haproxy", "-W", "-S", master.to_str().unwrap(), "-f", config.to_str().unwrap()];
         let served = Counts::default();
-        let lab = Self {
+        let scenario = Self {
             haproxy_command: haproxy.map(str::to_owned).to_vec(),
             program_command: vec![nodegate_haproxy().display().to_string()],
-            sim: cluster.sim.clone(),
             check_port: serve(&Counts::default(), &Statuses::default()),
             node_port: serve(&served, &Statuses::default()),
             other_port: ports::free(),
@@ -66,8 +73,8 @@ impl Lab {
             master,
             served,
         };
-        (0..nodes).for_each(|index| lab.add_node(index));
-        lab
+        (0..nodes).for_each(|index| scenario.add_node(index));
+        scenario
     }
 
     pub(crate) fn add_node(&self, index: usize) {
@@ -149,7 +156,7 @@ impl Lab {
         command.env("NODEGATE_HAPROXY_TEMPLATE", &self.template);
         command.env("NODEGATE_HAPROXY_CHECK", format!("agent:port={},interval=500ms", self.check_port));
         command.env("NODEGATE_HAPROXY_RELOAD_INTERVAL", self.reload_interval);
-        command.env("NODEGATE_HAPROXY_MAX_DRAINED", "100%").env("KUBECONFIG", self.cluster.kubeconfig());
+        command.env("NODEGATE_HAPROXY_MAX_DRAINED", "100%").env("KUBECONFIG", self.kubeconfig());
         command
     }
 
@@ -171,7 +178,7 @@ impl Lab {
 
     /// Returns the names of the files beside `--config` that belong to it.
     pub(crate) fn left_behind(&self) -> Vec<String> {
-        let names = self.cluster.dir.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());
+        let names = self.dir.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());
         let names = names.map(|name| name.into_string().unwrap());
         let is_beside = |name: &String| name.starts_with("haproxy.cfg.") && !name.ends_with(".TEMPLATE");
         let mut names: Vec<String> = names.filter(is_beside).collect();
@@ -198,10 +205,6 @@ impl Lab {
 
     pub(crate) fn explain(&self) -> String {
         must_run(self.command().arg("--explain"))
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.cluster.dir.path().join(name)
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
@@ -325,7 +328,7 @@ fn kill(program: Option<Child>) {
     }
 }
 
-impl Drop for Lab {
+impl Drop for Scenario {
     fn drop(&mut self) {
         self.kill_program();
         self.stop_haproxy();

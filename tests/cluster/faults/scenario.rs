@@ -1,8 +1,8 @@
-//! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
+//! The scenario of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::prober::{Probe, Prober, health, lag, trail};
-use nodegate_testbed::{Agent, NODE, Scenario, until, until_or};
+use nodegate_testbed::{Agent, NODE, until, until_or};
 use std::time::{Duration, Instant};
 
 /// Short, to keep outages short; the kubelet renews its Lease twice a second to match.
@@ -30,8 +30,8 @@ const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
 pub(crate) const LOST: &str = "watch failed; retrying";
 
-pub(crate) struct Scene {
-    pub(crate) cluster: Scenario,
+pub(crate) struct Scenario {
+    pub(crate) cluster: nodegate_testbed::Scenario,
     pub(crate) agent: Agent,
     pub(crate) prober: Prober,
     began: Instant,
@@ -39,11 +39,13 @@ pub(crate) struct Scene {
 }
 
 /// Starts a cluster whose kubelet renews its Lease twice a second.
-pub(crate) fn cluster() -> Scenario {
-    Scenario::with(|builder| builder.kubelets(true).lease_interval(Duration::from_millis(500)))
+pub(crate) fn cluster() -> nodegate_testbed::Scenario {
+    nodegate_testbed::Scenario::with(|builder| {
+        builder.kubelets(true).lease_interval(Duration::from_millis(500))
+    })
 }
 
-impl Scene {
+impl Scenario {
     pub(crate) fn start(args: &[&str]) -> Self {
         let cluster = cluster();
         let agent = cluster.agent(args);
@@ -51,7 +53,7 @@ impl Scene {
     }
 
     /// Waits until this agent has seen its Node ready and a heartbeat.
-    pub(crate) fn of(cluster: Scenario, agent: Agent) -> Self {
+    pub(crate) fn of(cluster: nodegate_testbed::Scenario, agent: Agent) -> Self {
         agent.wait_ready();
         let heartbeat = r#"nodegate_watch_events_total{resource="leases",type="apply"}"#;
         until("a heartbeat", || agent.metric(heartbeat));

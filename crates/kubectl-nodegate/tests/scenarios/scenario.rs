@@ -2,20 +2,19 @@
 
 use crate::crowd::{self, Behaviour, Crowd};
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::Scenario;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const NAMESPACE: &str = "nodegate";
 
-pub(crate) struct Lab {
-    pub(crate) sim: Sim,
+pub(crate) struct Scenario {
     pub(crate) crowd: Crowd,
-    pub(crate) cluster: Scenario,
+    cluster: nodegate_testbed::Scenario,
 }
 
 #[derive(Debug)]
@@ -52,10 +51,18 @@ impl Said {
     }
 }
 
-impl Lab {
+impl Deref for Scenario {
+    type Target = nodegate_testbed::Scenario;
+
+    fn deref(&self) -> &Self::Target {
+        &self.cluster
+    }
+}
+
+impl Scenario {
     /// Creates nodes whose agents answer in these behaviours, over TLS.
     pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Behaviour)>) -> Self {
-        let cluster = Scenario::of(Sim::builder().tls(true));
+        let cluster = nodegate_testbed::Scenario::of(Sim::builder().tls(true));
         let sim = cluster.sim.clone();
         let crowd = Crowd::start(agents.into_iter().map(|(node, behaviour)| (node.into(), behaviour)));
         for (node, address) in crowd.nodes() {
@@ -64,15 +71,11 @@ impl Lab {
             sim.set_addresses(node, &[address]);
             add_pod_of(&sim, "nodegate", node, address);
         }
-        Self { sim, crowd, cluster }
+        Self { crowd, cluster }
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.cluster.dir.path().join(name)
-    }
-
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.cluster.admin().kubeconfig().to_owned()
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.admin().kubeconfig().to_owned()
     }
 
     /// Writes a script that stands before the program of this name.
@@ -83,11 +86,11 @@ impl Lab {
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Gives a command the administrator's credentials and the lab's scripts.
+    /// Gives a command the administrator's credentials and the scenario's scripts.
     pub(crate) fn equip(&self, mut command: Command) -> Command {
         let path = format!("{}:{}", self.file("bin").display(), std::env::var("PATH").unwrap());
         // kubectl keeps its discovery cache in that home.
-        command.env("PATH", path).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.file(""));
+        command.env("PATH", path).env("KUBECONFIG", self.admin_kubeconfig()).env("HOME", self.file(""));
         command.env_remove("KUBERNETES_SERVICE_HOST");
         command
     }

@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) says: Option<String>,
 }
 
-pub(crate) struct Stage {
+pub(crate) struct Scenario {
     pub(crate) row: Row,
     traffic: Prober,
     balancer: Balancer,
@@ -46,20 +46,27 @@ pub(crate) struct Stage {
     says: Option<String>,
 }
 
-impl Stage {
+impl Scenario {
     pub(crate) fn set(row: Row) -> Self {
         let nodes = Nodes::start(row.agent_args);
         let balancer = (row.start)(&row, &nodes);
         let traffic = nodes.lan.client.act(|| traffic(row.service));
         let (drained, usually, before, left, says) = Default::default();
-        let mut stage = Self { row, traffic, balancer, nodes, drained, usually, before, left, says };
+        let mut scenario = Self { row, traffic, balancer, nodes, drained, usually, before, left, says };
         until_or(
-            || stage.traffic.probes().iter().any(|probe| matches!(probe.saw, Saw::Answer(..))).then_some(()),
-            || format!("{}: no request was served: {:?}", row.title(), stage.traffic.counts()),
+            || {
+                scenario
+                    .traffic
+                    .probes()
+                    .iter()
+                    .any(|probe| matches!(probe.saw, Saw::Answer(..)))
+                    .then_some(())
+            },
+            || format!("{}: no request was served: {:?}", row.title(), scenario.traffic.counts()),
         );
-        stage.wait_for_traffic();
-        stage.usually = (stage.balancer.says)(&stage.nodes.lan, stage.node());
-        stage
+        scenario.wait_for_traffic();
+        scenario.usually = (scenario.balancer.says)(&scenario.nodes.lan, scenario.node());
+        scenario
     }
 
     /// Plays an event under traffic, and undoes it. It starts later by `later`, for another phase of the probes.
@@ -129,7 +136,7 @@ impl Stage {
     /// Watches a node until it gets no new connections, at most for this time.
     pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
         self.left = None;
-        self.watch_while(node, time, |stage| stage.left.is_none());
+        self.watch_while(node, time, |scenario| scenario.left.is_none());
     }
 
     fn watch_while(&mut self, node: usize, time: Duration, goes_on: fn(&Self) -> bool) {

@@ -3,7 +3,7 @@
 use crate::balancer::{ROWS, Row};
 use crate::event::Event;
 use crate::nodes::NODES;
-use crate::stage::{Outcome, Stage};
+use crate::scenario::{Outcome, Scenario};
 use crate::table::{self, Cell, Cells};
 use nodegate_readiness::EXCLUDE_LABEL;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ fn cordon(file: &str) -> Option<String> {
         println!("not played: {}: hack/install fetches it", row.title());
         return None;
     }
-    let outcome = Stage::set(row).play(Event::Cordon, Duration::ZERO);
+    let outcome = Scenario::set(row).play(Event::Cordon, Duration::ZERO);
     let stays = outcome.left_after.is_none().then(|| format!("{file}: {outcome:?}"));
     let broken = broken(&row, Event::Cordon, &outcome).or(stays);
     println!("{file}, cordon: {}", Cell(vec![outcome]));
@@ -61,19 +61,19 @@ fn at_once<T>(
 /// Where all nodes have the exclusion label, the last resort serves, and a drain takes a node out of that, too.
 #[test]
 fn a_drain_takes_a_labelled_node_out_of_the_last_resort() {
-    let mut stage = Stage::set(Row::with("haproxy/httpchk-get.cfg"));
-    let sim = stage.nodes.cluster.sim.clone();
+    let mut scenario = Scenario::set(Row::with("haproxy/httpchk-get.cfg"));
+    let sim = scenario.nodes.cluster.sim.clone();
     for name in NODES {
         assert!(sim.label(name, EXCLUDE_LABEL, Some("")));
     }
-    stage.nodes.each_agent(|agent| drop(agent.wait_for("the label", |reply| reply.status == 503)));
-    stage.nodes.wait_for_traffic_on(&[0, 1, 2]);
-    Event::Cordon.happen(0, &mut stage);
-    assert!(stage.left.is_some(), "it still serves");
-    stage.nodes.wait_for_traffic_on(&[1, 2]);
+    scenario.nodes.each_agent(|agent| drop(agent.wait_for("the label", |reply| reply.status == 503)));
+    scenario.nodes.wait_for_traffic_on(&[0, 1, 2]);
+    Event::Cordon.happen(0, &mut scenario);
+    assert!(scenario.left.is_some(), "it still serves");
+    scenario.nodes.wait_for_traffic_on(&[1, 2]);
     // Without a node that is not drained, drained ones serve.
     assert!(sim.cordon(NODES[1]) && sim.cordon(NODES[2]));
-    stage.nodes.wait_for_traffic_on(&[0, 1, 2]);
+    scenario.nodes.wait_for_traffic_on(&[0, 1, 2]);
 }
 
 /// The number of cordons: the time until the balancer notices depends on the phase of its probes.
@@ -84,10 +84,10 @@ const LATER: Duration = Duration::from_millis(220);
 /// Plays every event with one row, and returns the broken promises.
 fn play(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
     let mut all_broken = Vec::new();
-    let mut stage = Stage::set(*row);
+    let mut scenario = Scenario::set(*row);
     for event in Event::all() {
         let times = if event == Event::Cordon { CORDONS } else { 1 };
-        let outcomes: Vec<Outcome> = (0..times).map(|time| stage.play(event, LATER * time)).collect();
+        let outcomes: Vec<Outcome> = (0..times).map(|time| scenario.play(event, LATER * time)).collect();
         all_broken.extend(outcomes.iter().filter_map(|outcome| broken(row, event, outcome)));
         let cell = Cell(outcomes);
         eprintln!("  {}, {}: {cell}", row.title(), event.name());
