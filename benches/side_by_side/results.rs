@@ -6,10 +6,9 @@ use crate::load::{End, Load};
 use crate::peer::Peer;
 use nodegate_testbed::Scenario;
 use nodegate_testbed::process::{self, MemoryUsage};
-use std::fmt;
 use std::path::Path;
-use std::thread;
 use std::time::Instant;
+use std::{fmt, thread};
 
 /// How often each half alternates between new and kept connections, after which the heap has its size.
 const TURNS: u64 = 5;

@@ -5,11 +5,10 @@ use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, NODE, Scenario, until};
 use serde_json::{Value, json};
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 const TAKEN: &str = "taking over the last known facts of the node";
 const CANNOT: &str = "can't take over all that an earlier agent knew";

@@ -7,10 +7,9 @@ use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::{Program, threads_named};
 use nodegate_testbed::programs::run;
 use nodegate_testbed::{Agent, NODE, Scenario, needs_root, until, until_or};
-use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 const HELD: Duration = Duration::from_secs(5);
 

@@ -1,9 +1,8 @@
 //! The time from the start to the first answer, and the effect of signals before and after it.
 
 use nodegate_testbed::process::{Program, proc, signal};
-use nodegate_testbed::programs;
 use nodegate_testbed::stub::{StubServer, hang};
-use nodegate_testbed::{NODE, Scenario, until};
+use nodegate_testbed::{NODE, Scenario, programs, until};
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;

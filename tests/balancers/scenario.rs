@@ -53,15 +53,9 @@ impl Scenario {
         let traffic = nodes.lan.client.act(|| traffic(row.service));
         let (drained, usually, before, left, says) = Default::default();
         let mut scenario = Self { row, traffic, balancer, nodes, drained, usually, before, left, says };
+        let is_served = |probe: &Probe| matches!(probe.saw, Saw::Answer(..));
         until_or(
-            || {
-                scenario
-                    .traffic
-                    .probes()
-                    .iter()
-                    .any(|probe| matches!(probe.saw, Saw::Answer(..)))
-                    .then_some(())
-            },
+            || scenario.traffic.probes().iter().any(is_served).then_some(()),
             || format!("{}: no request was served: {:?}", row.title(), scenario.traffic.counts()),
         );
         scenario.wait_for_traffic();

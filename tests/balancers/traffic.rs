@@ -1,10 +1,8 @@
 //! Clients: constant traffic with a new connection for each request, and connections that stay open.
 
 use crate::backend::HOLD;
-use nodegate_testbed::ProbeReply;
-use nodegate_testbed::http;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
-use nodegate_testbed::until;
+use nodegate_testbed::{ProbeReply, http, until};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};

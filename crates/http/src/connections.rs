@@ -226,8 +226,9 @@ impl Table {
             *places.entry((client_key(entry.client), None)).or_default() += 1;
             *places.entry((client_key(entry.client), Some(entry.client))).or_default() += 1;
         }
-        let rank =
-            |client| (places.get(&(client_key(client), None)), places.get(&(client_key(client), Some(client))));
+        let rank = |client| {
+            (places.get(&(client_key(client), None)), places.get(&(client_key(client), Some(client))))
+        };
         // The last of equals counts.
         let most =
             self.open(is_known).rev().map(|(_, entry)| entry.client).max_by_key(|client| rank(*client))?;

@@ -9,10 +9,9 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials;
 use crate::observe::{BoxedService, ObservingService, StreamId, StreamTag, WatchObserver};
 use crate::resolve::{NotResolved, resolve};
-use crate::tls;
+use crate::{credentials, tls};
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Uri};

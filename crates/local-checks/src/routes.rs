@@ -14,10 +14,9 @@ use netlink_packet_route::route::{
     RouteVia,
 };
 use rustix::net::netdevice::index_to_name;
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
+use std::{fmt, io};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

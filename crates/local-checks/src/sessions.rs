@@ -6,9 +6,8 @@ use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, Stat
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DIAG_BY_FAMILY};
 use nodegate_program::start_thread;
 use rustix::net::netlink::SOCK_DIAG;
-use std::io;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 /// The interval of the counts. A client that waits for the last connection polls about as often.
 const COUNT_EVERY: Duration = Duration::from_secs(1);

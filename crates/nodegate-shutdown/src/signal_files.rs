@@ -2,10 +2,9 @@
 
 use nodegate_agent_api::DrainSummary;
 use nodegate_agent_client::hints::delay_too_short;
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fs, io};
 
 /// The file that is there while the host is going down.
 const SHUTDOWN: &str = "shutdown";

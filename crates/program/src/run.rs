@@ -9,9 +9,8 @@ use clap::Parser;
 use std::env::args_os;
 use std::fmt::Display;
 use std::future::Future;
-use std::io;
 use std::process::{ExitCode, Termination};
-use std::thread;
+use std::{io, thread};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 

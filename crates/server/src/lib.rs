@@ -13,9 +13,8 @@ mod serve;
 
 pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings};
 pub use metrics::Metrics;
-pub use nodegate_http::{Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 pub use probers::{Balancers, ProberArgs, ProberSettings};
 pub use serve::{serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.
-pub use nodegate_http::prometheus_client;
+pub use nodegate_http::{Limits, Listener, Networks, PortSharing, ServeOptions, bind, prometheus_client};

@@ -13,12 +13,11 @@ use group::Group;
 use nodegate_testbed::network::namespaces::{Namespace, SERVER_AND_CLIENTS};
 use nodegate_testbed::process::{Program, descriptors, memory};
 use nodegate_testbed::{NODE, programs, until};
-use std::env;
 use std::net::SocketAddr;
 use std::panic::catch_unwind;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 /// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;

@@ -9,12 +9,11 @@ use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{must_run, run, system};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, SECOND_NODE, SecondNode};
 use nodegate_testbed::waiting::until;
-use std::env;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 const REGISTRY: &str = "registry.example.com";

@@ -11,10 +11,9 @@ use machine::{Balancer, Machine, registry, reuse_builds};
 use nodegate_testbed::haproxy::LiveServer;
 use nodegate_testbed::prober::Probe;
 use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE_IP, seen};
-use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 const PAGE: &str = "docs/getting-started.md";
 

@@ -4,11 +4,10 @@ use super::state_file::StateFile;
 use nodegate_agent_api::Status;
 use nodegate_program::{OngoingFault, start_thread};
 use nodegate_readiness::{Board, Moment, Node, Timeline};
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::thread;
 use std::time::{Duration, SystemTime};
+use std::{io, thread};
 
 /// The interval at which the facts are saved if the verdict does not change. After a crash they may look older by this
 /// much. With the pauses it is well within the minute for which an answer is recent.

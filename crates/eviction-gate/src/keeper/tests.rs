@@ -154,9 +154,8 @@ async fn in_any_order_the_api_server_can_verify_every_replica() {
                 7 => scenario.refresh_both().await,
                 replica => drop(scenario.refresh(usize::from(replica % 2)).await),
             }
-            let is_expired = |keeper: &Keeper| {
-                keeper.served().is_some_and(|served| !served.is_valid(scenario.now + DAY * 21))
-            };
+            let then = scenario.now + DAY * 21;
+            let is_expired = |keeper: &Keeper| keeper.served().is_some_and(|served| !served.is_valid(then));
             if scenario.replicas.iter().any(is_expired) {
                 break;
             }

@@ -71,11 +71,7 @@ fn what_is_wrong_comes_first_with_what_to_do() {
     // A network policy or a firewall: the agent's port answers only the API server.
     scenario.crowd.now("b", says(&ready("b")));
     scenario.sim.set_addresses("b", &["::1"]);
-    finds(
-        &scenario,
-        1,
-        "b: its agent is not reached at the node's address, only through the API server; let ",
-    );
+    finds(&scenario, 1, "b: its agent is not reached at the node's address, only through the API server; ");
     // Nothing answers at all.
     scenario.sim.delete("pods", "nodegate", "nodegate-b");
     finds(&scenario, 3, "b: no answer of its agent: ");

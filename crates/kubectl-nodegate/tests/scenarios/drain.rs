@@ -112,10 +112,8 @@ fn pods_are_evicted_after_the_balancers_acknowledged() {
     let scenario = cluster(DrainSetup { acknowledged: 2, ..RESPONSIVE }, &["worker-1", "worker-2"]);
     let said = scenario.run(&["drain", "worker-1"]);
     said.has(0, &["evicting pod default/app"]);
-    assert!(
-        said.out.starts_with(&format!("cluster: context sim, server {}", scenario.sim.url())),
-        "{said:#?}"
-    );
+    let cluster = format!("cluster: context sim, server {}", scenario.sim.url());
+    assert!(said.out.starts_with(&cluster), "{said:#?}");
     let order = [
         "cordoned",
         "acknowledged  10.0.0.1 /health: ",
@@ -266,9 +264,8 @@ fn with_a_drain_budget_no_node_waits_for_another() {
     for has_budget in [true, false] {
         let setup = DrainSetup { has_budget, ..RESPONSIVE };
         let scenario = cluster(setup, &["worker-1", "worker-2", "worker-3"]);
-        scenario
-            .crowd
-            .now("worker-1", follows(&scenario.sim, "worker-1", DrainSetup { unresponsive: 1, ..setup }));
+        let slow = follows(&scenario.sim, "worker-1", DrainSetup { unresponsive: 1, ..setup });
+        scenario.crowd.now("worker-1", slow);
         let said = scenario.run(&["drain", "worker-1", "worker-2", "--timeout=4s"]);
         said.has(1, &[]);
         assert_eq!(is_cordoned(&scenario, "worker-2"), has_budget, "{said:#?}");

@@ -23,8 +23,8 @@ fn script(scenario: &Scenario, name: &str, args: &[&str]) -> String {
     );
     scenario.script("kubectl", &kubectl);
     scenario.script("nodegate", &format!("echo \"$*\" >>{noted}"));
-    let said =
-        Said::of(&scenario.equip(Command::new(format!("{EXAMPLES}/{name}"))).args(args).output().unwrap());
+    let mut command = scenario.equip(Command::new(format!("{EXAMPLES}/{name}")));
+    let said = Said::of(&command.args(args).output().unwrap());
     assert_eq!(said.code, Some(0), "{said:#?}");
     fs::read_to_string(notes).unwrap_or_default()
 }
@@ -49,11 +49,8 @@ fn scripts_take_nodes_of_every_family() {
 #[test]
 fn a_machine_whose_node_is_gone_holds_up_no_other() {
     let scenario = cluster(RESPONSIVE, &["worker-1", "worker-2"]);
-    let notes = script(
-        &scenario,
-        "cluster-api-hook.sh",
-        &["machines", scenario.admin_kubeconfig().to_str().unwrap()],
-    );
+    let kubeconfig = scenario.admin_kubeconfig();
+    let notes = script(&scenario, "cluster-api-hook.sh", &["machines", kubeconfig.to_str().unwrap()]);
     for machine in ["m-gone", "m-1", "m-2"] {
         assert!(notes.contains(&format!("annotate machine {machine} pre-drain.delete.hook")), "{notes}");
     }

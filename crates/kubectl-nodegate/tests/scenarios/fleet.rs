@@ -91,11 +91,8 @@ fn wide_output_has_the_reason_and_the_way_and_json_the_whole_status() {
     let guess = "may get new traffic; a guess: the API server was last heard 4 min ago; before that the node was Draining: \
                  cordoned (Unschedulable)";
     assert!(said.row("worker-3").contains(guess), "{said:#?}");
-    let refused = format!(
-        "perhaps --allow-from does not name this machine ({}:{})",
-        addresses[6],
-        scenario.crowd.port()
-    );
+    let port = scenario.crowd.port();
+    let refused = format!("perhaps --allow-from does not name this machine ({}:{port})", addresses[6]);
     let proxied = "; through the API server: error trying to reach service: EOF";
     let row = said.row("worker-6");
     assert!(row.contains(&refused) && row.ends_with(proxied), "{said:#?}");
@@ -114,11 +111,8 @@ fn wide_output_has_the_reason_and_the_way_and_json_the_whole_status() {
 #[test]
 fn a_control_plane_node_out_by_label_is_no_failure() {
     let excluded = |node: &str| says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300));
-    let scenario = Scenario::new([
-        ("cp-1", excluded("cp-1")),
-        ("edge-1", excluded("edge-1")),
-        ("w-1", says(&ready("w-1"))),
-    ]);
+    let excluded = ["cp-1", "edge-1"].map(|node| (node, excluded(node)));
+    let scenario = Scenario::new(excluded.into_iter().chain([("w-1", says(&ready("w-1")))]));
     scenario.sim.label("cp-1", "node-role.kubernetes.io/control-plane", Some(""));
     let by_design = scenario.run(&["cp-1", "w-1"]);
     assert_eq!((by_design.code, by_design.order()), (Some(0), vec!["cp-1", "w-1"]), "{by_design:#?}");
@@ -138,8 +132,8 @@ fn unconfirmed_nodes_are_in_the_summary() {
         status["unconfirmed"] = json!(true);
         says(&status)
     };
-    let scenario =
-        Scenario::new([("a", unconfirmed("a")), ("b", unconfirmed("b")), ("c", says(&ready("c")))]);
+    let (a, b) = (unconfirmed("a"), unconfirmed("b"));
+    let scenario = Scenario::new([("a", a), ("b", b), ("c", says(&ready("c")))]);
     let said = scenario.run(&[]);
     assert!(said.row("a").starts_with("a Ready? - >2 h unconfirmed 3 s 1/1"), "{said:#?}");
     assert_eq!(said.out.lines().last(), Some("3 nodes: 3 Ready, 2 unconfirmed"));

@@ -7,16 +7,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
 use nodegate_testbed::stub::StubServer;
-use nodegate_testbed::{Agent, Scenario, programs};
+use nodegate_testbed::{Agent, programs};
 use serde_json::{Value, json};
-use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread;
+use std::{fs, thread};
 
 const FORMS: &str = include_str!("kubeconfigs.txt");
 
@@ -37,8 +36,8 @@ struct Values(Vec<(&'static str, String)>);
 
 impl Values {
     fn new(scenario: &Scenario, dir: &Path) -> Self {
-        let (url, ca, [cert, key]) =
-            (scenario.sim.url(), scenario.sim.ca_pem().unwrap(), certificate(&scenario.sim));
+        let sim = &scenario.sim;
+        let (url, ca, [cert, key]) = (sim.url(), sim.ca_pem().unwrap(), certificate(sim));
         let in_lines = |text: &str| {
             let lines: Vec<_> =
                 text.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -201,15 +200,15 @@ fn every_form_means_to_all_programs_what_it_means_to_kubectl() {
 /// The first certificate is another cluster's.
 #[test]
 fn a_certificate_that_is_replaced_is_read_again() {
-    let (scenario, other) = (Scenario::new([("a", says(&ready("a")))]), Scenario::start());
+    let (scenario, other) = (Scenario::new([("a", says(&ready("a")))]), nodegate_testbed::Scenario::start());
     let write = |sim: &Sim| {
         for (file, pem) in ["cert.pem", "key.pem"].into_iter().zip(certificate(sim)) {
             fs::write(scenario.file(file), pem).unwrap();
         }
     };
     write(&other.sim);
-    let user =
-        json!({"client-certificate": scenario.file("cert.pem"), "client-key": scenario.file("key.pem")});
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| scenario.file(name));
+    let user = json!({"client-certificate": cert, "client-key": key});
     let kubeconfig = scenario.file("user.kubeconfig");
     fs::write(&kubeconfig, scenario.sim.kubeconfig_as(&user)).unwrap();
     let agent = Agent::start("a", &kubeconfig, &["--stale-after=4s"]);

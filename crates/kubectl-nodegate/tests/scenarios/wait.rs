@@ -15,24 +15,19 @@ fn several_nodes_are_waited_for_concurrently() {
     for node in ["a", "b"] {
         are_in_order(&steps(&both, node), &["acknowledged after "]);
     }
-    scenario
-        .run(&["wait", "a", "c", "--timeout=1s"])
-        .has(1, &["not acknowledged after 1 s: 10.0.0.101 /health"]);
-    scenario
-        .run(&["wait", "a", "--for=released"])
-        .has(3, &["all acknowledged, but not known whether released"]);
+    let wait = |args: &[&str]| scenario.run(&[&["wait", "a"], args].concat());
+    wait(&["c", "--timeout=1s"]).has(1, &["not acknowledged after 1 s: 10.0.0.101 /health"]);
+    wait(&["--for=released"]).has(3, &["all acknowledged, but not known whether released"]);
     scenario.sim.uncordon("a");
-    scenario.run(&["wait", "a", "--for", "ready"]).has(0, &["ready after "]);
+    wait(&["--for", "ready"]).has(0, &["ready after "]);
 }
 
 #[test]
 fn a_node_that_cant_be_uncordoned_stops_no_other() {
     let scenario = cluster(RESPONSIVE, &["a", "b"]);
     scenario.sim.cordon("a");
-    scenario
-        .sim
-        .faults()
-        .add(Effect::Forbidden.on(FaultScope::all().resources(&["nodes"]).verbs(&["patch"])));
+    let patches = FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
+    scenario.sim.faults().add(Effect::Forbidden.on(patches));
     let said = scenario.run(&["uncordon", "a", "b"]);
     said.has(3, &[]);
     are_in_order(&steps(&said, "a"), &["can't uncordon a: "]);

@@ -52,10 +52,13 @@ async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed(
     some_runs_of(&scenario).await;
     assert_eq!(scenario.outcome("kube_proxy"), Some(Outcome::Pass));
     running.stop();
-    scenario
-        .until("it is missed", |scenario| scenario.outcome("kube_proxy") == Some(fail("ConnectionRefused")))
-        .await;
+    until_missed(&scenario).await;
     assert_eq!(text(&log).matches("not deployed").count(), 1);
+}
+
+async fn until_missed(scenario: &Scenario) {
+    let refused = Some(fail("ConnectionRefused"));
+    scenario.until("it is missed", |scenario| scenario.outcome("kube_proxy") == refused).await;
 }
 
 #[tokio::test]
@@ -66,7 +69,5 @@ async fn one_that_only_ever_hung_was_there_too() {
     scenario.runner.eager_ready().await;
     assert_eq!(scenario.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
     silent.stop();
-    scenario
-        .until("it is missed", |scenario| scenario.outcome("kube_proxy") == Some(fail("ConnectionRefused")))
-        .await;
+    until_missed(&scenario).await;
 }

@@ -101,9 +101,9 @@ fn ten_nodes_that_vanish_one_after_the_other_within_a_moment_are_one_removal() {
     // On a busy machine, the first half may be one change, and the second half another one.
     scenario.until("half of them are kept", || scenario.metric(HELD) >= Some(5.0));
     a_while(&scenario);
-    let servers =
-        scenario.written().split_once("backend nodegate_nodes").unwrap().1.matches("  server ").count();
-    assert!(servers >= 5, "{}", scenario.written());
+    let written = scenario.written();
+    let servers = written.split_once("backend nodegate_nodes").unwrap().1.matches("  server ").count();
+    assert!(servers >= 5, "{written}");
 }
 
 /// Loses etcd's data and gets it back: the lists have nothing meanwhile, and no watch has reported a deletion.

@@ -7,14 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) fn run(
-    script: &Path,
-    scenario: &Scenario,
-    arguments: &[&str],
-    succeeds: bool,
-) -> (String, String) {
-    let kubeconfig = scenario.kubeconfig();
-    let output = Command::new(script).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
+pub(crate) fn run(script: &Path, of: &Scenario, arguments: &[&str], succeeds: bool) -> (String, String) {
+    let output = Command::new(script).args(arguments).env("KUBECONFIG", of.kubeconfig()).output().unwrap();
     let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert_eq!(output.status.success(), succeeds, "{arguments:?}: {out}\n{error}");
     (out, error)

@@ -16,9 +16,7 @@ use std::time::{Duration, Instant};
 fn reloads_and_hangups_keep_states_that_an_operator_sets_and_no_second_process_shares_a_port() {
     let mut scenario = Scenario::new(2);
     let port = scenario.publish();
-    let set = |scenario: &Scenario, state| {
-        scenario.ask(&format!("set server nodegate_nodes/node-000 state {state}"))
-    };
+    let set = |of: &Scenario, state| of.ask(&format!("set server nodegate_nodes/node-000 state {state}"));
     set(&scenario, "maint");
     let (before, traffic) = (scenario.reloads(), Traffic::start(port));
     scenario.change(0);
@@ -179,11 +177,8 @@ fn a_file_that_is_mounted_by_itself_is_named() {
     let mut scenario = Scenario::new(1);
     scenario.add("web", &json!({}));
     std::fs::write(&scenario.config, "").unwrap();
-    let script = format!(
-        "mount --bind {0} {0} && exec {1} \"$@\"",
-        scenario.config.display(),
-        scenario.program_command[0]
-    );
+    let (file, program) = (scenario.config.display(), &scenario.program_command[0]);
+    let script = format!("mount --bind {file} {file} && exec {program} \"$@\"");
     scenario.program_command = ["unshare", "--mount", "sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
     scenario.start_program();
     scenario.until_logged("it is mounted by itself; mount its directory instead");

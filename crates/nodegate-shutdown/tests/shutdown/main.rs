@@ -201,11 +201,8 @@ fn the_delay_is_read_at_each_signal_and_bounds_the_wait() {
     scenario.logind.host().delay_usec = 3_000_000;
     scenario.logind.prepare(true, true);
     scenario.lets_go();
-    assert!(
-        scenario.log().contains("not every load balancer had acknowledged in time"),
-        "{}",
-        scenario.log()
-    );
+    let log = scenario.log();
+    assert!(log.contains("not every load balancer had acknowledged in time"), "{log}");
 }
 
 #[test]

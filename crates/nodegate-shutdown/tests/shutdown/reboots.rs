@@ -8,14 +8,13 @@ use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw, exchange};
 use nodegate_testbed::programs;
 use nodegate_testbed::waiting::until_within;
-use std::env;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The directory of the node's files.

@@ -9,8 +9,7 @@ use nodegate_server::prometheus_client::registry::Registry;
 use nodegate_server::{
     Activate, App, AppParts, Limits, Metrics, PodSettings, PortSharing, ProberSettings, ServeOptions, bind,
 };
-use nodegate_testbed::http;
-use nodegate_testbed::{ProbeReply, until};
+use nodegate_testbed::{ProbeReply, http, until};
 use std::future::ready as ready_at_once;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};

@@ -14,11 +14,10 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourHeader, NeighbourMessage, NeighbourState,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 use tokio::time::Instant;
 
 const RTM_GETNEIGH: u16 = 30;

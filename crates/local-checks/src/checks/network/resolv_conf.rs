@@ -3,9 +3,8 @@
 use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use rustix::net::netdevice::name_to_index;
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::{fmt, io};
 
 const PATH: &str = "/etc/resolv.conf";
 /// The maximum length of the file, far above that of any C library.
