@@ -1,7 +1,7 @@
 //! The reader's machine, with what the page asks for alone, a registry, and balancers.
 
 use crate::daemonset::helms;
-use crate::site::new_connection;
+use crate::scenario::new_connection;
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::Prober;

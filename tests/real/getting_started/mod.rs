@@ -6,7 +6,7 @@ mod machine;
 use crate::daemonset::TIMEOUT;
 use crate::pages::{Page, Step, matches};
 use crate::rollout::ingress::{Hook, make_image, service, workload};
-use crate::site::{POOL, Pods};
+use crate::scenario::{POOL, Pods};
 use machine::{Balancer, Machine, registry, reuse_builds};
 use nodegate_testbed::haproxy::LiveServer;
 use nodegate_testbed::prober::Probe;

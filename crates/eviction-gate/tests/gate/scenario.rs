@@ -1,6 +1,6 @@
 //! A simulated cluster with the gate as its webhook, and an agent with canned replies.
 
-use nodegate_kube_sim::{Rule, Sim};
+use nodegate_kube_sim::Rule;
 use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::stub::{Stub, answer};

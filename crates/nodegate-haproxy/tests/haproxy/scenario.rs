@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) const TEMPLATE: &str = "global\n  maxconn 2000\n";
 
 pub(crate) struct Scenario {
-    cluster: nodegate_testbed::Scenario,
+    pub(crate) cluster: nodegate_testbed::Scenario,
     pub(crate) config: PathBuf,
     pub(crate) template: PathBuf,
     master: PathBuf,

@@ -48,8 +48,8 @@ fn two_of_one_cluster_write_the_same_and_one_goes_on_alone() {
     for (scenario, address) in [(&mut first, "127.0.0.1"), (&mut second, "127.0.0.2")] {
         scenario.arguments.push(format!("--bind={address}"));
     }
-    second.sim = first.sim.clone();
-    second.sim.write_kubeconfig(&second.cluster.kubeconfig()).unwrap();
+    second.cluster.sim = first.sim.clone();
+    second.sim.write_kubeconfig(&second.kubeconfig()).unwrap();
     second.check_port = first.check_port;
     let port = first.add("web", &json!({}));
     first.start(&[port]);
