@@ -65,7 +65,7 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
             (anyway, "max_hold", end)
         }
         Course::HoldUnknown if age >= limits.unknown_hold => {
-            (anyway, why, format!("; held for {:?}: evicting anyway", limits.unknown_hold))
+            (anyway, why, format!("; the drain is older than {:?}: evicting anyway", limits.unknown_hold))
         }
         Course::Hold | Course::HoldUnknown => {
             (Answer::Denied { retry_soon: drain.seen_for < RETRY_SOON }, why, String::new())

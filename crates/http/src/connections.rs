@@ -114,7 +114,7 @@ impl Connections {
         self.filled.notify_one();
     }
 
-    /// Makes the clients of these connections known ones, as far as known clients have free places.
+    /// Gives these connections places of known clients, as far as there are free ones.
     pub(crate) fn make_known(&self, is_meant: impl Fn(u64, IpAddr) -> bool) {
         let mut table = self.table();
         let free = self.limits.places(true).saturating_sub(table.occupied(true).count());

@@ -163,7 +163,7 @@ impl Driver {
 
     /// Returns true if this state of the Node, of an event, is older than the cached one, and must be ignored.
     pub(crate) fn is_outdated(&self, node: &NodeVersion) -> bool {
-        node.is_before(&self.state().machine.held)
+        node.is_before(&self.state().machine.cached)
     }
 
     /// Waits until the state machine replaces the stream.

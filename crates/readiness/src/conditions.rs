@@ -16,7 +16,7 @@ pub struct ConditionRule {
 
 impl ConditionRule {
     /// Returns the rule that this condition is True.
-    pub(crate) fn is_true(kind: &str) -> Self {
+    pub(crate) fn for_true(kind: &str) -> Self {
         Self { kind: kind.to_owned(), status: ConditionStatus::True }
     }
 
@@ -49,7 +49,7 @@ impl Default for ConditionRules {
     /// is not among them: a pod's volume sets it, too, and nothing clears it before the next boot.
     fn default() -> Self {
         let kinds = ["NetworkUnavailable", "KernelDeadlock", "DiskPressure", "MemoryPressure", "PIDPressure"];
-        Self(kinds.map(ConditionRule::is_true).to_vec())
+        Self(kinds.map(ConditionRule::for_true).to_vec())
     }
 }
 

@@ -250,7 +250,7 @@ impl FromStr for DrainSignals {
         let mut signals = Vec::new();
         for word in list.split(',').map(str::trim).filter(|_| list != "none") {
             if word == "lifecycle" {
-                signals.extend(LIFECYCLE.map(ConditionRule::is_true).map(DrainSignal::Condition));
+                signals.extend(LIFECYCLE.map(ConditionRule::for_true).map(DrainSignal::Condition));
             } else {
                 signals.push(word.parse()?);
             }

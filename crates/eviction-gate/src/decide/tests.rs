@@ -138,7 +138,7 @@ fn a_message_names_what_is_waited_for() {
         (said(|_| {}), 1, message.to_owned()),
         (said(|_| {}), 61, message.to_owned() + &anyway("the drain is older than 60s")),
         (listening, 3, "node n1: the agent has listened for 3 s".to_owned()),
-        (wrong, 30, "node n1: another".to_owned() + &anyway("held for 30s")),
+        (wrong, 30, "node n1: another".to_owned() + &anyway("the drain is older than 30s")),
     ] {
         assert_eq!(after(&agent, seconds).message, expected);
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NODES: usize = 80;
-/// Two full nodes: more reviews than the gate decides at the same time.
+/// As many as two full nodes have: more reviews than the gate decides at the same time.
 const PODS: usize = 220;
 
 /// Evicts all of these pods at the same time.
@@ -46,7 +46,7 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
 }
 
 #[test]
-fn all_pods_of_full_nodes_wait_at_the_same_time() {
+fn all_pods_of_a_node_wait_at_the_same_time() {
     let scenario = Scenario::new();
     let gate = scenario.gate("", &["--max-hold=1h"]);
     scenario.sim.cordon(NODE);

@@ -62,7 +62,7 @@ pub(super) struct SentCheck {
     pub(super) check: Check,
     pub(super) at: Moment,
     /// The states that the cache has had since the request, the oldest first.
-    pub(super) held: Vec<NodeVersion>,
+    pub(super) cached: Vec<NodeVersion>,
 }
 
 /// The state of the consistency checks.
@@ -144,10 +144,10 @@ impl ConsistencyCheck {
     /// Records a state of the cache for all checks without an answer.
     pub(super) fn remember(&mut self, state: &NodeVersion) {
         for sent in &mut self.sent {
-            if sent.held.len() == MAX_REMEMBERED {
-                sent.held.remove(0);
+            if sent.cached.len() == MAX_REMEMBERED {
+                sent.cached.remove(0);
             }
-            sent.held.push(state.clone());
+            sent.cached.push(state.clone());
         }
     }
 

@@ -69,7 +69,7 @@ impl FreshnessMonitor {
         let due = self.check_wakes_at().is_some_and(|at| at <= now);
         match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
             CheckProgress::AwaitingAnswer if due => {
-                self.take(Transition::CheckFailed);
+                self.count(Transition::CheckFailed);
                 if self.check.sent.len() > MAX_LATE {
                     self.check.sent.remove(0);
                 }
@@ -77,7 +77,7 @@ impl FreshnessMonitor {
                 self.check_failed(Refusal::NoUsefulAnswer, None, now);
             }
             CheckProgress::AwaitingWatch(sent, answer, _) if due => {
-                self.conclude(self.held.compare(&sent.held, &answer.node), &sent, answer, now);
+                self.conclude(self.cached.compare(&sent.cached, &answer.node), &sent, answer, now);
             }
             still => self.check.progress = still,
         }
@@ -87,33 +87,38 @@ impl FreshnessMonitor {
         }
     }
 
-    /// Sends a check. It uses the connection of the watches, because their server is in question. After a
-    /// failure it uses a new one, which behind a Service or a virtual address may lead to another API server.
+    /// Sends a check. It uses the connection of the watches, because their server is in question, or where `next` says
+    /// so a new one, which behind a Service or a virtual address may lead to another API server.
     fn send_check(&mut self, now: Moment) {
         let on_a_new_connection = self.check.next != Next::Here;
-        self.take(if on_a_new_connection {
+        self.count(if on_a_new_connection {
             Transition::CheckSentOnNewConnection
         } else {
             Transition::CheckSent
         });
         self.check.number += 1;
         let check = Check { number: self.check.number, on_a_new_connection };
-        self.check.sent.push(SentCheck { check, at: now, held: vec![self.held.clone()] });
+        self.check.sent.push(SentCheck { check, at: now, cached: vec![self.cached.clone()] });
         self.check.progress = CheckProgress::AwaitingAnswer;
         self.actions.push(Action::Check(check));
     }
 
     pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
         let Some((sent, _)) = self.check.take(number) else { return };
+        let check = &self.check;
+        let is_new_client_due = check.next != Next::Here && !check.failing && !sent.check.on_a_new_connection;
         self.outage_is_over(sent.at, now);
-        let finding = self.held.compare(&sent.held, &node);
+        let finding = self.cached.compare(&sent.cached, &node);
         let answer = Answer { node, connection };
         // The watches move to a new connection whatever it says, and there they list.
         if finding.is_known() || sent.check.on_a_new_connection {
             self.conclude(finding, &sent, answer, now);
         } else {
-            self.take(Transition::FoundAnother);
+            self.count(Transition::FoundAnother);
             self.check.progress = CheckProgress::AwaitingWatch(sent, answer, now.plus(IN_FLIGHT));
+        }
+        if is_new_client_due {
+            self.check.needs_new_client();
         }
     }
 
@@ -127,7 +132,7 @@ impl FreshnessMonitor {
         match self.check.take(number) {
             Some((_, false)) => {
                 let refused = refusal != Refusal::NoUsefulAnswer;
-                self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
+                self.count(if refused { Transition::Refused } else { Transition::CheckFailed });
                 self.check_failed(refusal, retry_after, now);
             }
             // It counts as failed already.
@@ -174,18 +179,18 @@ impl FreshnessMonitor {
     }
 
     /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.
-    pub(super) fn hold(&mut self, node: NodeVersion, now: Moment) -> bool {
-        if node.is_before(&self.held) {
+    pub(super) fn cache(&mut self, node: NodeVersion, now: Moment) -> bool {
+        if node.is_before(&self.cached) {
             return false;
         }
         self.check.remember(&node);
-        self.held = node;
+        self.cached = node;
         if let CheckProgress::AwaitingWatch(sent, answer, _) = &self.check.progress
-            && answer.node == self.held
+            && answer.node == self.cached
         {
             let (sent, answer) = (sent.clone(), answer.clone());
             self.check.progress = CheckProgress::Idle;
-            self.take(Transition::CaughtUp);
+            self.count(Transition::CaughtUp);
             self.conclude(Finding::Current, &sent, answer, now);
         }
         true
@@ -198,34 +203,34 @@ impl FreshnessMonitor {
         }
         match finding {
             Finding::Current => {
-                self.take(Transition::FoundCurrent);
+                self.count(Transition::FoundCurrent);
                 self.check.backoff.reset();
                 self.check.verified = self.check.verified.max(Some(sent.at));
-                self.confirmed_absence = self.held == NodeVersion::Absent;
+                self.confirmed_absence = self.cached == NodeVersion::Absent;
                 self.prove_node(sent.at, Some(connection));
             }
             // The cache matched etcd at the time of the request. But the later states may come from a watch of a
             // history that is over, so the check is repeated soon, and a stale cache stays stale until then.
             Finding::Overtaken => {
-                self.take(Transition::FoundOvertaken);
+                self.count(Transition::FoundOvertaken);
                 if !self.is_stale(now) {
                     self.prove_node(sent.at, Some(connection));
                 }
                 self.check.early = true;
             }
-            Finding::Behind => self.take(Transition::FoundBehind),
+            Finding::Behind => self.count(Transition::FoundBehind),
             // Nothing may be compared with the cached state any more. This also covers a Node's watch that is being
             // resumed, and so is not replaced. The other watches are replaced, and relist.
             Finding::Rewound => {
-                self.take(Transition::FoundRewound);
-                self.held = NodeVersion::Unknown;
+                self.count(Transition::FoundRewound);
+                self.cached = NodeVersion::Unknown;
                 self.lease_speaks_until = None;
                 self.proved_on = None;
             }
         }
         let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
         if sent.check.on_a_new_connection || elsewhere {
-            self.take(Transition::Moved);
+            self.count(Transition::Moved);
         }
         // A follower that is opening a watch of its own stays where it is.
         if sent.check.on_a_new_connection && self.node.is_open() {
@@ -241,7 +246,7 @@ impl FreshnessMonitor {
             self.replace_those(FailureReason::Moved, |watch| !watch.is_on(connection));
             // The API server may leave out one bookmark.
             if self.node.last_bytes.is_some_and(|heard| now.since(heard) >= BOOKMARK_OVERDUE * 2) {
-                self.take(Transition::StreamUnresponsive);
+                self.count(Transition::StreamUnresponsive);
                 self.replace(NODE, FailureReason::Unresponsive);
             }
         }

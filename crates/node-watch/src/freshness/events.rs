@@ -13,10 +13,10 @@ use std::time::SystemTime;
 impl FreshnessMonitor {
     pub(super) fn listed(&mut self, asked_at: Moment, node: NodeVersion, now: Moment) {
         // A list is complete, even if it is older.
-        self.held = NodeVersion::Unknown;
+        self.cached = NodeVersion::Unknown;
         self.confirmed_absence = false;
-        self.hold(node, now);
-        self.take(Transition::NodeListed);
+        self.cache(node, now);
+        self.count(Transition::NodeListed);
         self.outage_is_over(asked_at, now);
         self.check.backoff.reset();
         self.prove_node(asked_at, None);
@@ -39,15 +39,15 @@ impl FreshnessMonitor {
     pub(super) fn changed(&mut self, node: NodeVersion, now: Moment) {
         // An absence has no version: this Node may be older than the check that confirmed the absence.
         let was_absent = std::mem::take(&mut self.confirmed_absence);
-        if !self.hold(node, now) {
-            self.take(Transition::NodeEventFromThePast);
+        if !self.cache(node, now) {
+            self.count(Transition::NodeEventFromThePast);
             // A server that keeps replaying history does not cause a check each time.
             if self.check.verified.is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
                 self.check.early = true;
             }
         } else if self.node.is_open() {
             let stale = self.is_stale(now);
-            self.take(if stale { Transition::NodeEventWhileStale } else { Transition::NodeEvent });
+            self.count(if stale { Transition::NodeEventWhileStale } else { Transition::NodeEvent });
             if was_absent {
                 self.check.early = true;
             }
@@ -63,18 +63,18 @@ impl FreshnessMonitor {
         }
         match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {
             Ok((date, connection)) => {
-                self.take(Transition::LeaseProved);
+                self.count(Transition::LeaseProved);
                 self.prove(date, false, Some(connection));
                 // The API server works again: the next failure is the first of another outage.
                 self.check.failing = false;
                 // The next one comes too late to count. With this one there is the most time for the check.
                 let next = date.plus(RENEWED_EVERY.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {
-                    self.take(Transition::LeaseSpokeLast);
+                    self.count(Transition::LeaseSpokeLast);
                     self.check.early = true;
                 }
             }
-            Err(silenced) => self.take(silenced),
+            Err(silenced) => self.count(silenced),
         }
     }
 
@@ -99,10 +99,10 @@ impl FreshnessMonitor {
 
     pub(super) fn look_at_clock(&mut self, wall: SystemTime, now: Moment) {
         match self.clock.look(now, wall) {
-            Some(Step::Back) => self.take(Transition::ClockSetBack),
+            Some(Step::Back) => self.count(Transition::ClockSetBack),
             // The machine may have stood still, and the monotonic clock with it.
             Some(Step::Forward) => {
-                self.take(Transition::ClockSetForward);
+                self.count(Transition::ClockSetForward);
                 self.check.early = true;
             }
             None => {}

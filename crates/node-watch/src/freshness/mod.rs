@@ -5,7 +5,7 @@
 // |---|---|---|---|
 // | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
 // | the check, by age | 6/7 of that, less for slow answers | each proof | the next proof |
-// | the check, early | at once | docs/architecture.md | an answer, a list |
+// | the check, early | at once | docs/architecture.md | an answer that is proof, a list |
 // | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
 // | renewals no longer count | 85 s from the last answer or list | these | history that went back |
 // | the answer is late | 1.5 s, or longer than the last one took | the check | the answer |
@@ -113,7 +113,7 @@ pub(crate) struct FreshnessMonitor {
     lease: Watch,
     services: Vec<Watch>,
     /// The last state of the Node from its list or watch.
-    pub(crate) held: NodeVersion,
+    pub(crate) cached: NodeVersion,
     /// True if a check has confirmed the absence of the Node, and no event has ended it.
     confirmed_absence: bool,
     node_proved: Option<Moment>,
@@ -177,12 +177,12 @@ impl FreshnessMonitor {
     fn overdue(&mut self, now: Moment) {
         let stale = self.is_stale(now);
         if std::mem::replace(&mut self.was_stale, stale) != stale {
-            self.take(if stale { Transition::WentStale } else { Transition::Revived });
+            self.count(if stale { Transition::WentStale } else { Transition::Revived });
         }
         for stream in self.streams().filter(|stream| *stream != NODE) {
             let unresponsive_at = self.watch_mut(stream).and_then(|watch| watch.unresponsive_at());
             if unresponsive_at.is_some_and(|at| at <= now) {
-                self.take(Transition::StreamUnresponsive);
+                self.count(Transition::StreamUnresponsive);
                 self.replace(stream, FailureReason::Unresponsive);
             }
         }
@@ -249,8 +249,8 @@ impl FreshnessMonitor {
         }
     }
 
-    fn take(&self, transition: Transition) {
-        let mut taken = self.transitions.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken.entry(transition).or_default() += 1;
+    fn count(&self, transition: Transition) {
+        let mut counts = self.transitions.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(transition).or_default() += 1;
     }
 }

@@ -70,8 +70,8 @@ impl NodeVersion {
             return Finding::Overtaken;
         }
         match (self, answer) {
-            (Self::Present { uid: held, .. }, Self::Present { uid, .. })
-                if held != uid || answer.is_before(self) =>
+            (Self::Present { uid: cached, .. }, Self::Present { uid, .. })
+                if cached != uid || answer.is_before(self) =>
             {
                 Finding::Rewound
             }
@@ -115,8 +115,8 @@ mod tests {
             (vec![node("a", "5"), node("a", "9")], node("b", "7"), Finding::Rewound),
             (vec![absent(), node("a", "9")], node("a", "7"), Finding::Rewound),
         ] {
-            let held = since_the_request.last().unwrap();
-            let found = held.compare(&since_the_request, &answer);
+            let cached = since_the_request.last().unwrap();
+            let found = cached.compare(&since_the_request, &answer);
             assert_eq!(found, finding, "{since_the_request:?}, answered {answer:?}");
         }
     }

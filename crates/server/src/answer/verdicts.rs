@@ -22,7 +22,7 @@ use std::time::Duration;
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
 
 /// The number of requests that may wait for the first result of their checks. Further requests are answered
-/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
+/// with the known results. A waiting request is busy and its connection is evicted last, so without a bound
 /// the clients that name a hanging check would take all connections. A quarter of
 /// the default limit of connections; of a lower limit it is a quarter, too.
 const MAX_WAITING: usize = 128;

@@ -179,4 +179,9 @@ fn a_401_is_followed_at_once_by_a_check_on_a_new_client() {
     let mut scenario = Scenario::watching();
     scenario.seconds(3).step(Input::NewClientDue);
     assert!(scenario.asked().expect("at once").1);
+    // Also while a check is on its way.
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.step(Input::NewClientDue).answers(number, node(1), here());
+    assert!(scenario.asked().expect("after the answer").1);
 }
