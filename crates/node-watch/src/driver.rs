@@ -139,12 +139,12 @@ impl Driver {
             Action::Late(after) => {
                 let error = format!("no answer within {} s", after.as_secs_f64());
                 // The request has not told yet which server it goes to: the one of the watches, as a rule.
-                state.server = state.line(NODE).and_then(|line| line.server.clone());
+                state.server = state.follower(NODE).and_then(|follower| follower.server.clone());
                 self.check_fails(state, Refusal::NoUsefulAnswer, &error);
             }
             Action::Replace(stream, why) => {
-                if let Some(line) = state.line(stream) {
-                    line.replace.send_replace(Some(why));
+                if let Some(follower) = state.follower(stream) {
+                    follower.replace.send_replace(Some(why));
                 }
             }
         }
@@ -155,8 +155,8 @@ impl Driver {
     /// Records that a follower restarts.
     pub(crate) fn begin(&self, stream: StreamId) {
         // This drops a notification for the previous watch.
-        if let Some(line) = self.state().line(stream) {
-            line.replace.send_replace(None);
+        if let Some(follower) = self.state().follower(stream) {
+            follower.replace.send_replace(None);
         }
         self.step(Input::Began(stream));
     }
@@ -168,7 +168,7 @@ impl Driver {
 
     /// Waits until the state machine replaces the stream.
     pub(crate) async fn replaced(&self, stream: StreamId) -> FailureReason {
-        let replaced = self.state().line(stream).map(|line| line.replace.subscribe());
+        let replaced = self.state().follower(stream).map(|follower| follower.replace.subscribe());
         let Some(mut replaced) = replaced else { return pending().await };
         let why = replaced.wait_for(Option::is_some).await.ok().and_then(|why| *why);
         why.unwrap_or(FailureReason::Unresponsive)
@@ -182,7 +182,8 @@ impl Driver {
 
     /// Returns the API server of the stream's last request, if there was one, and takes the `Retry-After` of its answer.
     pub(crate) fn last_answer(&self, stream: StreamId) -> (Option<String>, Option<Duration>) {
-        self.state().line(stream).map_or((None, None), |line| (line.server.clone(), line.retry_after.take()))
+        let mut state = self.state();
+        state.follower(stream).map_or((None, None), |own| (own.server.clone(), own.retry_after.take()))
     }
 
     // === The consistency check ===
@@ -262,7 +263,7 @@ impl Driver {
 }
 
 impl State {
-    fn line(&mut self, stream: StreamId) -> Option<&mut FollowerState> {
+    fn follower(&mut self, stream: StreamId) -> Option<&mut FollowerState> {
         self.followers.get_mut(stream.0)
     }
 }
@@ -343,9 +344,9 @@ impl WatchObserver for Driver {
             state.server = server;
             return;
         };
-        if let Some(line) = state.line(stream) {
-            line.retry_after = answer.retry_after;
-            line.server = server;
+        if let Some(follower) = state.follower(stream) {
+            follower.retry_after = answer.retry_after;
+            follower.server = server;
         }
         drop(state);
         // The Node's follower itself gets a new client.
