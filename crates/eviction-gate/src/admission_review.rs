@@ -1,7 +1,7 @@
 //! Parses an `AdmissionReview`, and renders its answer, for `webhook`. Only the needed fields are kept; all
 //! others are skipped while they are read, however large and deep they are.
 
-use crate::case::{Answer, Decision, SELF_CHECK};
+use crate::decision::{Answer, Decision, SELF_CHECK};
 use k8s_openapi::api::policy::v1::Eviction;
 use nodegate_program::{is_object_name, sanitize_short};
 use serde::Deserialize;

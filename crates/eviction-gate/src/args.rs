@@ -1,6 +1,6 @@
 //! The command line of the gate, and the settings of its ports and its certificate.
 
-use crate::case::Limits;
+use crate::decision::Limits;
 use clap::Parser;
 use nodegate_program::{HTTP_PORT, LogSettings, address, number, object_name};
 use nodegate_readiness::DrainSignals;

@@ -1,6 +1,6 @@
 //! The rules for a pod on a draining node, in the order in which they count. `gate` allows all others at once.
 
-use crate::case::{AgentReply, Answer, Decision, EvictWhen, KEPT, Limits, OVERLOADED, UNREACHABLE, Why};
+use crate::decision::{AgentReply, Answer, Decision, EvictWhen, KEPT, Limits, OVERLOADED, UNREACHABLE, Why};
 use crate::reduced_objects::ReadNode;
 use nodegate_agent_api::DrainSummary;
 use nodegate_agent_client::sentence;

@@ -2,8 +2,10 @@
 
 use crate::admission_review::EvictionReview;
 use crate::args::Args;
-use crate::case::{AgentReply, Answer, Decision, ERROR, EvictWhen, OVERLOADED, SELF_CHECK, UNREACHABLE, Why};
 use crate::decide::{Drain, decide, out_for};
+use crate::decision::{
+    AgentReply, Answer, Decision, ERROR, EvictWhen, OVERLOADED, SELF_CHECK, UNREACHABLE, Why,
+};
 use crate::drains::Drains;
 use crate::gate_metrics::GateMetrics;
 use crate::notices::Notices;

@@ -1,6 +1,6 @@
 //! The metrics of the gate. The values of each label are a closed set.
 
-use crate::case::{AgentReply, Answer, ERROR, Why};
+use crate::decision::{AgentReply, Answer, ERROR, Why};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -6,9 +6,9 @@
 
 mod admission_review;
 mod args;
-mod case;
 mod certificate;
 mod decide;
+mod decision;
 mod drains;
 mod gate;
 mod gate_metrics;

@@ -1,6 +1,6 @@
 //! Posts Events on Nodes about evictions that wait, and about those that go on without acknowledgement.
 
-use crate::case::{Answer, Decision, Why};
+use crate::decision::{Answer, Decision, Why};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nodegate_agent_client::NodeIdentity;

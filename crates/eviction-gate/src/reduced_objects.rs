@@ -1,6 +1,6 @@
 //! Objects of the API, reduced to the fields on which a decision depends. `gate` reads them.
 
-use crate::case::{EVICT_WHEN_WORDS, EvictWhen, Why};
+use crate::decision::{EVICT_WHEN_WORDS, EvictWhen, Why};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{NodeIdentity, agent_addresses};

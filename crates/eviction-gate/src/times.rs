@@ -1,4 +1,4 @@
-//! The gate's own timeouts and intervals, which no operator needs to change; `case.rs` has how long it holds.
+//! The gate's own timeouts and intervals, which no operator needs to change; `decision.rs` has how long it holds.
 
 use std::time::Duration;
 

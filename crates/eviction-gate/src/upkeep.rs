@@ -60,7 +60,7 @@ pub(crate) async fn run(webhook: Arc<Webhook>) {
         match keeper.refresh(api, now).await {
             Ok(()) if fault.ends(uptime).is_some() => tracing::info!("the certificate is fresh again"),
             Err(error) if fault.should_log(&error, uptime) => {
-                tracing::error!(%error, "can't refresh the certificate; keeping the present one and retrying");
+                tracing::error!(%error, "can't refresh the certificate; retrying");
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Serves the webhook over HTTPS; each request is one review. Says whether the gate is ready.
 
 use crate::admission_review::{answer_json, parse};
-use crate::case::{Decision, SELF_CHECK, TOO_MANY};
+use crate::decision::{Decision, SELF_CHECK, TOO_MANY};
 use crate::gate::{Gate, SELF_CHECK_POD};
 use crate::keeper::Keeper;
 use crate::review_limit::ReviewLimit;

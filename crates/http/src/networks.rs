@@ -170,19 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_an_error_and_no_list_allows_all() {
+    fn no_list_allows_all() {
         assert!(allows("", "203.0.113.9") && allows("", "fd00::1"));
-        for list in [",", " ", " , "] {
-            assert!(list.parse::<Networks>().unwrap_err().starts_with("is an empty list"), "{list:?}");
-        }
-    }
-
-    #[test]
-    fn the_part_that_is_wrong_is_named() {
-        for bad in ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.1-9", "[::1]", "lb=::1"]
-        {
-            let error = format!("10.0.0.1,{bad}").parse::<Networks>().unwrap_err();
-            assert!(error.starts_with(&format!("{bad:?} is no network and no address")), "{error}");
-        }
     }
 }

@@ -154,8 +154,5 @@ mod tests {
     #[test]
     fn paths_begin_at_the_hosts_root() {
         assert_eq!(paths("/:/var"), Ok(vec!["/".into(), "/var".into()]));
-        for bad in ["", ":", "var", "/:", "/a::/b", "/a:".repeat(65).trim_end_matches(':')] {
-            assert!(paths(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Holds the lock, and lets it go when every load balancer has acknowledged.
+//! Holds the lock, and lets it go when every load balancer has acknowledged, or when there is nothing to wait for any more.
 
 use crate::agent_wait::{LATE, WaitEnd, wait_until_acknowledged};
 use crate::login::Login;
@@ -42,9 +42,9 @@ pub(crate) struct LockHolder {
 enum Phase {
     Up,
     /// The host is going down, and not every load balancer has acknowledged.
-    Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
+    Waiting(Pin<Box<dyn Future<Output = WaitEnd>>>),
     /// The host is going down, and there is nothing to wait for any more: acknowledged, no answer, or too late.
-    Acknowledged,
+    Over,
 }
 
 impl LockHolder {
@@ -89,7 +89,7 @@ impl LockHolder {
             let pause = if self.is_up() { LOOK_EVERY } else { RETRY_INTERVAL };
             relock = tokio::select! {
                 event = events.next() => event.ok_or_else(closed)?,
-                end = acknowledged(&mut self.phase) => {
+                end = wait_end(&mut self.phase) => {
                     self.let_go(&end);
                     false
                 }
@@ -139,7 +139,7 @@ impl LockHolder {
     fn go_down(&mut self, delay: Duration) {
         self.files.set_shutdown(true);
         tracing::info!(?delay, "the host is going down; waiting until every load balancer has acknowledged");
-        self.phase = Phase::Telling(Box::pin(wait_until_acknowledged(self.agent, delay)));
+        self.phase = Phase::Waiting(Box::pin(wait_until_acknowledged(self.agent, delay)));
     }
 
     fn stay_up(&mut self, lock: OwnedFd) {
@@ -158,7 +158,7 @@ impl LockHolder {
             Ok(why) => tracing::info!("{why}; letting the shutdown go on"),
             Err(why) => tracing::warn!("{why}; letting the shutdown go on"),
         }
-        self.phase = Phase::Acknowledged;
+        self.phase = Phase::Over;
         self.lock = None;
         self.files.set_lock(None);
     }
@@ -171,8 +171,8 @@ impl LockHolder {
             if self.is_up() {
                 self.go_down(STOP_TIMEOUT);
             }
-            if let Phase::Telling(_) = self.phase {
-                let end = timeout_at(until, acknowledged(&mut self.phase)).await;
+            if let Phase::Waiting(_) = self.phase {
+                let end = timeout_at(until, wait_end(&mut self.phase)).await;
                 self.let_go(&end.unwrap_or_else(|_| Err(LATE.to_owned())));
             }
         } else if self.is_up() {
@@ -182,8 +182,7 @@ impl LockHolder {
     }
 }
 
-/// Waits until every load balancer has acknowledged; forever if the host is not going down, or nothing is
-/// waited for.
-async fn acknowledged(phase: &mut Phase) -> WaitEnd {
-    if let Phase::Telling(wait) = phase { wait.await } else { pending().await }
+/// Waits for the end of the wait; forever if there is none.
+async fn wait_end(phase: &mut Phase) -> WaitEnd {
+    if let Phase::Waiting(wait) = phase { wait.await } else { pending().await }
 }

@@ -104,8 +104,5 @@ mod tests {
         assert!(logs("info, nodegate_node_watch=debug", "nodegate_node_watch::driver", Level::DEBUG));
         assert!(!logs("trace", "kube_client::client", Level::ERROR), "kube is silent unless asked");
         assert!(logs("info,kube_client=debug", "kube_client::client", Level::DEBUG));
-        for nonsense in ["loud", "info,loud", "a=loud"] {
-            assert!(nonsense.parse::<LogFilter>().is_err(), "{nonsense:?}");
-        }
     }
 }

@@ -278,6 +278,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_refused() {
+        assert!(DrainSignals::help().ends_with(WORDS));
         let words = "cordon taint: taint:a/b/c unschedulable,none label:-a taint:a:noschedule taint:a: \
                      taint:a=b:NoSchedule:x taint:=b taint:a=b=c taint:a=b/c label:a=- label:a=b:NoSchedule label:=b \
                      condition: condition:A=true condition:A= condition:Ready condition:Ready=False unschedulable=true taint:* taint:*a taint:a*b \

@@ -242,7 +242,9 @@ mod tests {
                         for (node, queue) in &mut pool.waiting {
                             queue.retain(&pool.cordoned, later(0));
                             queue.retain(&pool.cordoned, later(1));
-                            if queue.kept(max, nodes).is_none() {
+                            let is_full = queue.count() as usize >= max.of(nodes);
+                            prop_assert_eq!(queue.kept(max, nodes).is_some(), is_full);
+                            if !is_full {
                                 pool.granted.insert(*node);
                             }
                         }

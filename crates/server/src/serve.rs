@@ -27,7 +27,7 @@ pub async fn serve(
     let handler = AppHandler { app: Arc::clone(&app), port: Port { metrics_moved_to } };
     tokio::select! {
         served = run(listener, Http(Arc::new(handler)), &app, options, shutdown) => served,
-        never = app.waits.judge() => match never {},
+        never = app.waits.read_for_all() => match never {},
     }
 }
 

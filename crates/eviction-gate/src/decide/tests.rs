@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::args::Args;
-use crate::case::EVICT_WHEN_WORDS;
+use crate::decision::EVICT_WHEN_WORDS;
 use clap::Parser as _;
 use nodegate_agent_api::Status;
 use nodegate_agent_client::NodeIdentity;

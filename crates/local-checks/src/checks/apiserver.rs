@@ -158,9 +158,6 @@ mod tests {
         for text in ["https://10.0.0.1", "https://[::1]:6443", "https://api.example:6443/"] {
             assert_eq!(url(text).unwrap(), text);
         }
-        for text in ["", "a:6443", "http://a", "https://a/readyz", "https://a/?verbose", "https://me@a"] {
-            assert!(url(text).is_err(), "{text:?}");
-        }
     }
 
     fn reason(body: &str) -> Option<String> {
@@ -198,9 +195,5 @@ mod tests {
             "https://10.0.0.1:6443/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
         assert_eq!(request(&server, "/readyz", &excluded), readyz);
         assert_eq!(request(&server, "/livez", &parts("").unwrap()), "https://10.0.0.1:6443/livez?verbose");
-        let many = "a:".repeat(33);
-        for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", "a,b", &many, &"a".repeat(129)] {
-            assert!(parts(text).is_err(), "{text:?}");
-        }
     }
 }

@@ -167,9 +167,6 @@ mod tests {
             let LoadBalancerIngress { ip, hostname, .. } = client_addresses(good).unwrap().0.remove(0);
             assert_eq!(ip.or(hostname).as_deref(), Some(good));
         }
-        for bad in ["0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"] {
-            assert!(client_addresses(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -85,17 +85,7 @@ mod tests {
         assert_eq!([name_of("10.1.0.1"), name_of("10.0.0.64")], [Some("b"), None]);
         assert_eq!(list.first_address("lb"), Some(IpAddr::from([10, 0, 0, 0])));
         assert_eq!(list.first_address("10.0.0.7"), None);
-        assert_eq!(list.parts(), ["10.0.0.7/32", "lb=10.0.0.5/26", "lb=fd00::/64", "b=10.1.0.1/32"]);
-    }
-
-    #[test]
-    fn the_part_that_is_wrong_is_named() {
-        for bad in ["=10.0.0.1", "a b=::", "::1=::", "a=b=::1"] {
-            let error = format!("10.0.0.1,{bad}").parse::<Balancers>().unwrap_err();
-            assert!(error.contains(bad.rsplit_once('=').unwrap().1), "{error}");
-        }
-        assert!("lb=10.0.0".parse::<Balancers>().unwrap_err().starts_with("\"10.0.0\" is no network"));
-        assert!(",".parse::<Balancers>().unwrap_err().starts_with("is an empty list"));
         assert!("".parse::<Balancers>().unwrap().networks().is_everybody());
+        assert_eq!(list.parts(), ["10.0.0.7/32", "lb=10.0.0.5/26", "lb=fd00::/64", "b=10.1.0.1/32"]);
     }
 }

@@ -156,8 +156,5 @@ mod tests {
         for good in ["/run/x.sock", "unix:///run/x.sock"] {
             assert_eq!(socket(good), Ok("/run/x.sock".into()));
         }
-        for bad in ["", "x.sock", "unix://x", "tcp://127.0.0.1:1"] {
-            assert!(socket(bad).is_err(), "{bad}");
-        }
     }
 }

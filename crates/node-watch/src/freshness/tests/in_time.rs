@@ -2,7 +2,7 @@
 //! don't make the cache stale.
 
 use super::scenario::{STALE_AFTER, Scenario, elsewhere, here, node};
-use crate::freshness::{Action, Input, Refusal, Transition};
+use crate::freshness::{Action, Check, Input, Refusal, Transition};
 use crate::stream::{LEASE, NODE};
 use nodegate_kube_follow::FailureReason;
 use std::time::Duration;
@@ -158,6 +158,32 @@ fn answers_of_up_to_a_third_of_stale_after_keep_the_cache_fresh() {
         assert_eq!((stale, moved), (u64::from(millis > 2100), 0), "{millis} ms");
         assert!(tried <= 1, "{millis} ms: {tried} new connections");
     }
+}
+
+/// The agent waits for an answer as long as for the last one, and a quarter more.
+#[test]
+fn a_late_answer_makes_the_next_ones_less_late() {
+    let mut scenario = Scenario::watching();
+    let (number, on_a_new_connection) = scenario.asks();
+    let check = Check { number, on_a_new_connection };
+    assert!(scenario.seconds(4).machine.waits_for(check));
+    scenario.answers(number, node(1), here());
+    assert!(!scenario.machine.waits_for(check));
+    let (late, _) = scenario.asks();
+    scenario.seconds(6);
+    assert!(scenario.said.contains(&Action::Late(Duration::from_secs(5))));
+    // It counts as failed already, and another check is on its way; but the API server wants to be left alone.
+    scenario.refuses(late, Refusal::Refused, 30);
+    assert_eq!(scenario.taken(Transition::Refused), 0);
+    let refused_at = scenario.now;
+    scenario.asked();
+    scenario.asks();
+    assert!(scenario.now.since(refused_at) >= Duration::from_secs(30));
+    // Within bounds.
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.seconds(14).answers(number, node(1), here());
+    assert_eq!(scenario.machine.pace(), (STALE_AFTER / 3, STALE_AFTER / 3));
 }
 
 /// The good credentials may be on disk by now: a new client has them.

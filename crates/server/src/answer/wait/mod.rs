@@ -212,7 +212,7 @@ impl Waits {
 
     /// Reads for all waiting requests after each probe and each change, and once a second. Sleeps while no request
     /// waits.
-    pub(crate) async fn judge(&self) -> Infallible {
+    pub(crate) async fn read_for_all(&self) -> Infallible {
         loop {
             if self.judged.is_closed() {
                 self.judged.send_replace(None);
