@@ -133,7 +133,7 @@ impl Board {
             on_need: OnceLock::new(),
             after_change: OnceLock::new(),
         };
-        board.keep("", &Query::default(), Moment::default());
+        board.remember("", &Query::default(), Moment::default());
         board
     }
 

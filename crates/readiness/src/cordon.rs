@@ -33,7 +33,7 @@ impl Cordon {
             Self::None => Self::Unjudged { takes_out: before.facts().is_none() },
             known => known,
         };
-        cordon.show(facts);
+        cordon.apply_to(facts);
         cordon
     }
 
@@ -45,11 +45,11 @@ impl Cordon {
         let was_kept = matches!(self, Self::Kept(_));
         let cordon = kept.map_or(Self::Granted { was_kept }, Self::Kept);
         facts.unschedulable = true;
-        cordon.show(facts);
+        cordon.apply_to(facts);
         Some(cordon)
     }
 
-    fn show(&self, facts: &mut NodeFacts) {
+    fn apply_to(&self, facts: &mut NodeFacts) {
         facts.unschedulable &= *self != Self::Unjudged { takes_out: false };
         facts.kept = if let Self::Kept(kept) = self { Some(kept.clone()) } else { None };
     }

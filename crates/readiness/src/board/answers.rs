@@ -52,13 +52,13 @@ impl Board {
         let answer = self.render(&self.state(), query, now);
         if query.all_known() && answer.is_good(now) {
             let _guard = self.write();
-            self.keep(raw, query, now);
+            self.remember(raw, query, now);
         }
         answer.pick(stale).clone()
     }
 
     /// Adds a query to those whose answers are rendered when the state changes.
-    pub(super) fn keep(&self, raw: &str, query: &Query, now: Moment) {
+    pub(super) fn remember(&self, raw: &str, query: &Query, now: Moment) {
         let published = self.published.load();
         let is_kept = published.rendered.iter().any(|(known, _)| **known == *raw);
         if !is_kept && published.rendered.len() > MAX_RENDERED {

@@ -4,7 +4,7 @@ use super::app::App;
 use super::big_answers::Representation;
 use super::response::{AnswerBody, ResponseHead};
 use super::verdicts::may_be_a_balancer;
-use crate::probers::ProbeRequest;
+use crate::probers::Probe;
 use crate::route::Route;
 use futures::FutureExt;
 use http::header::{ALLOW, HeaderValue};
@@ -81,7 +81,7 @@ impl App {
         };
         self.metrics.stray(kind);
         if !client.on_this_node {
-            let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::Other, self.now());
+            let request = Probe::new(client, &mut HeaderMap::new(), Route::Other, self.now());
             self.record_stray(&request, text, None);
         }
     }
@@ -97,7 +97,7 @@ impl App {
     ) -> Answer<AnswerBody> {
         let is_open_metrics =
             route == Route::Metrics && Format::accepted(request.headers()) == Format::OpenMetrics;
-        let probe = ProbeRequest::new(client, request.headers_mut(), route, now);
+        let probe = Probe::new(client, request.headers_mut(), route, now);
         let is_answered = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let has_verdict = is_answered && !matches!(route, Route::Page | Route::Other);
         let may_be_a_balancer = !has_verdict && may_be_a_balancer(client, request.headers());

@@ -3,7 +3,7 @@
 
 use super::app::App;
 use super::response::{AnswerBody, JSON, ResponseHead};
-use crate::probers::{ProbeRequest, RequestTarget};
+use crate::probers::{Probe, RequestTarget};
 use crate::route::{NOT_WATCHED, SERVICES_PREFIX};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -26,7 +26,7 @@ impl App {
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
-        request: &ProbeRequest,
+        request: &Probe,
         uri: &Uri,
     ) -> Response<AnswerBody> {
         let now = request.at;

@@ -4,7 +4,7 @@
 use super::app::App;
 use super::response::{AnswerBody, JSON, ResponseHead, TEXT};
 use super::slots::Holder;
-use crate::probers::{ProbeRequest, RequestTarget};
+use crate::probers::{Probe, RequestTarget};
 use crate::route::Route;
 use futures::FutureExt;
 use http::header::{ACCEPT, USER_AGENT};
@@ -55,7 +55,7 @@ impl App {
     }
 
     /// Records a request that gets no verdict, so that a load balancer that goes on sending it is named.
-    pub(super) fn record_stray(&self, request: &ProbeRequest, text: &str, code: Option<u16>) {
+    pub(super) fn record_stray(&self, request: &Probe, text: &str, code: Option<u16>) {
         let verdict = if code == Some(200) { Verdict::Ready } else { Verdict::NotReady };
         self.reader.probers.note(request, RequestTarget::Stray { text }, GivenAnswer { verdict, code });
     }
@@ -63,7 +63,7 @@ impl App {
     /// Counts and records the verdict that a client got.
     pub(super) fn record_verdict(
         &self,
-        request: &ProbeRequest,
+        request: &Probe,
         target: RequestTarget<'_>,
         code: Option<StatusCode>,
         verdict: Verdict,
@@ -78,7 +78,7 @@ impl App {
     pub(super) fn health(
         self: &Arc<Self>,
         head: ResponseHead,
-        mut request: ProbeRequest,
+        mut request: Probe,
         uri: &Uri,
     ) -> Answer<AnswerBody> {
         match self.reader.board.lookup(uri.query().unwrap_or_default(), request.at) {
@@ -99,13 +99,7 @@ impl App {
     }
 
     /// Returns the response with this reply, and records it.
-    fn tell(
-        &self,
-        head: ResponseHead,
-        request: &ProbeRequest,
-        uri: &Uri,
-        reply: Reply,
-    ) -> Response<AnswerBody> {
+    fn tell(&self, head: ResponseHead, request: &Probe, uri: &Uri, reply: Reply) -> Response<AnswerBody> {
         if reply.fails_open {
             self.metrics.fail_open.inc();
         }
@@ -161,7 +155,7 @@ impl App {
     pub(crate) fn record_agent_check(&self, client: Client, sent: &[u8], answer: &AgentCheckAnswer) {
         let (address, line) = (client.address.to_canonical(), answer.line.trim_end());
         tracing::debug!(client = %address, line, "answered an agent-check");
-        let request = ProbeRequest::new(client, &mut HeaderMap::new(), Route::AgentCheck, answer.at);
+        let request = Probe::new(client, &mut HeaderMap::new(), Route::AgentCheck, answer.at);
         if let Some(verdict) = answer.verdict {
             self.record_verdict(&request, RequestTarget::AgentCheck { sent }, None, verdict);
         }

@@ -11,10 +11,10 @@ mod tests;
 
 pub use args::ProberArgs;
 pub use balancers::Balancers;
-pub(crate) use probe_request::{MAX_AGENT_SEND, ProbeRequest, RequestTarget};
+pub(crate) use probe_request::{MAX_AGENT_SEND, Probe, RequestTarget};
 pub(crate) use prober::Prober;
 
-use self::probe_request::{ParsedRequest, parse_shown};
+use self::probe_request::{ProbeRequest, parse_shown};
 use self::prober::{ProberId, RecordedAnswer, ServerReport};
 use self::table::{Overflows, Table};
 use crate::route::SERVICES_PREFIX;
@@ -71,7 +71,7 @@ impl Probers {
     }
 
     /// Records that a client sent this probe request and got this answer.
-    pub(crate) fn note(&self, request: &ProbeRequest, target: RequestTarget<'_>, given: GivenAnswer) {
+    pub(crate) fn note(&self, request: &Probe, target: RequestTarget<'_>, given: GivenAnswer) {
         let (balancers, mut client) = (&self.settings.balancers, request.client);
         if !balancers.networks().contains(client.address) {
             return;
@@ -200,7 +200,7 @@ fn regular_for_longest(table: &Table, now: Moment) -> Networks {
 }
 
 /// Logs a client that has become regular and can't see drains.
-fn warn_if_blind(client: Client, request: &ParsedRequest) {
+fn warn_if_blind(client: Client, request: &ProbeRequest) {
     if request.kind == ProberKind::Other && !client.on_this_node {
         tracing::warn!(
             client = %client.address.to_canonical(),

@@ -36,9 +36,9 @@ static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-stat
 /// status.
 const MAX_STATE_BYTES: usize = 512;
 
-/// A probe request: when it came from which client, and what that says of itself.
+/// A probe: from which client it came and when, and what the client says of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct ProbeRequest {
+pub(crate) struct Probe {
     pub(crate) client: Client,
     /// The value of `X-Haproxy-Server-State`.
     server_state: Option<HeaderValue>,
@@ -47,8 +47,8 @@ pub(crate) struct ProbeRequest {
     pub(crate) at: Moment,
 }
 
-impl ProbeRequest {
-    /// Creates a request, and takes the server state out of its headers.
+impl Probe {
+    /// Creates a probe, and takes the server state out of its headers.
     pub(crate) fn new(client: Client, headers: &mut HeaderMap, route: Route, at: Moment) -> Self {
         Self { client, server_state: headers.remove(&SERVER_STATE), route, at }
     }
@@ -60,7 +60,7 @@ impl ProbeRequest {
     }
 }
 
-/// The kinds of probe requests.
+/// The unparsed probe request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestTarget<'a> {
     /// A path with its query, and the time of the pool change of the Service that it is about; a plain `OPTIONS` has
@@ -72,8 +72,9 @@ pub(crate) enum RequestTarget<'a> {
     Stray { text: &'a str },
 }
 
+/// A probe request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ParsedRequest {
+pub(super) struct ProbeRequest {
     /// The normalized text, equal for all spellings.
     pub(super) text: String,
     pub(super) kind: ProberKind,
@@ -95,13 +96,13 @@ impl Hash for RequestTarget<'_> {
 impl RequestTarget<'_> {
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
     /// for the answer.
-    pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
+    pub(super) fn parse(&self, board: &Board) -> ProbeRequest {
         let (path, mut query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Stray { text } => {
                 let words: Vec<_> = text.split(' ').map(harmless).collect();
                 let text = cut(words.join(" "));
-                return ParsedRequest { text, kind: ProberKind::Other, checks: Vec::new() };
+                return ProbeRequest { text, kind: ProberKind::Other, checks: Vec::new() };
             }
             Self::Http { path, query, .. } => {
                 (*path, Query::parse(query, board.catalog()).unwrap_or_default())
@@ -130,13 +131,13 @@ impl RequestTarget<'_> {
         let parameters: Vec<_> = check.into_iter().chain(drain).chain(excluded).collect();
         let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { harmless(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
-        ParsedRequest { text: cut(text), kind, checks }
+        ProbeRequest { text: cut(text), kind, checks }
     }
 }
 
 /// Parses a probe request in its shown form. Returns `None` if this agent would show it otherwise, or if it
 /// does not ask for the verdict.
-pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
+pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ProbeRequest> {
     let sent;
     let target = if let Some(said) = text.strip_prefix(AGENT_CHECK) {
         sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
@@ -156,12 +157,12 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     Some(target.parse(board)).filter(|parsed| parsed.text == text)
 }
 
-fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
+fn agent_check(sent: &[u8], board: &Board) -> ProbeRequest {
     let line = sent.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let line = String::from_utf8_lossy(line.get(..MAX_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", harmless(&line)) };
-    ParsedRequest { text, kind: kind_of(board.default_checks(), false), checks: Vec::new() }
+    ProbeRequest { text, kind: kind_of(board.default_checks(), false), checks: Vec::new() }
 }
 
 /// Returns the kind of a prober of these checks; `node_ready` is the only one that drains change.

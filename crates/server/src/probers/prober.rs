@@ -1,6 +1,6 @@
 //! A prober: its identity, its record, and what it has acknowledged.
 
-use super::probe_request::ParsedRequest;
+use super::probe_request::ProbeRequest;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{
     GivenAnswer, HaproxyReport, ProbeHistory, ProberKind, ProberRecord, ServerState, Standing,
@@ -22,7 +22,7 @@ pub(super) struct ProberId {
     pub(super) address: IpAddr,
     /// The name of its network in `--balancers`.
     pub(super) name: Option<String>,
-    pub(super) request: ParsedRequest,
+    pub(super) request: ProbeRequest,
     pub(super) haproxy: Option<(String, String)>,
 }
 
@@ -30,7 +30,7 @@ impl ProberId {
     pub(super) fn new(
         address: IpAddr,
         name: Option<&str>,
-        request: ParsedRequest,
+        request: ProbeRequest,
         state: Option<ServerState<'_>>,
     ) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
@@ -93,7 +93,7 @@ impl Prober {
     }
 
     pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
-        let ParsedRequest { text, kind, .. } = &self.name.request;
+        let ProbeRequest { text, kind, .. } = &self.name.request;
         let sees_drains = kind.sees_drains();
         let mut record = ProberRecord::new(self.name.client(), text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;

@@ -30,8 +30,8 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-fn request(address: IpAddr, mut headers: HeaderMap, ms: u64) -> ProbeRequest {
-    ProbeRequest::new(Client { address, on_this_node: false }, &mut headers, Route::Health, at(ms))
+fn request(address: IpAddr, mut headers: HeaderMap, ms: u64) -> Probe {
+    Probe::new(Client { address, on_this_node: false }, &mut headers, Route::Health, at(ms))
 }
 
 fn http<'a>(path: &'a str, query: &'a str) -> RequestTarget<'a> {
