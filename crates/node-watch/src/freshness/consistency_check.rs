@@ -228,12 +228,9 @@ impl FreshnessMonitor {
                 self.proved_on = None;
             }
         }
-        let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
-        if sent.check.on_a_new_connection || elsewhere {
-            self.count(Transition::Moved);
-        }
         // A follower that is opening a watch of its own stays where it is.
         if sent.check.on_a_new_connection && self.node.is_open() {
+            self.count(Transition::Moved);
             // The other followers get the client from the Node's.
             self.actions.push(Action::MoveToTheAnswer);
             self.replace(NODE, FailureReason::Moved);
