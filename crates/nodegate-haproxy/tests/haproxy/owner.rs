@@ -148,6 +148,12 @@ fn a_haproxy_that_runs_another_file_is_named_and_a_file_of_a_person_is_not_repla
     scenario.until("it serves", || get(port).is_ok() && scenario.is_ready());
     let counted = "nodegate_haproxy_failures_total{kind=\"foreign\"}";
     scenario.until("it is counted", || scenario.metric(counted) >= Some(1.0));
+    // Nor does one that HAProxy has loaded.
+    let before = scenario.reloads();
+    std::fs::write(&scenario.config, ours.replace("balance roundrobin", "balance leastconn")).unwrap();
+    scenario.ask_master("reload");
+    scenario.until("HAProxy loads ours again", || scenario.reloads() >= before + 2);
+    scenario.until("it serves", || scenario.written() == ours && get(port).is_ok() && scenario.is_ready());
 
     let by_hand = format!(
         "defaults\n  mode http\n  timeout client 5s\n  timeout connect 5s\n  timeout server 5s\n\
