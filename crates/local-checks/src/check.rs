@@ -26,7 +26,7 @@ pub trait Check: Send + Sync {
 pub struct KnownNode {
     /// The Node's `InternalIP`s; none if they are not known.
     pub internal_ips: Vec<IpAddr>,
-    /// The time since the API server was last heard; `None` if it never was.
+    /// The time since the last proof that the cache is current; `None` if there was none.
     pub heard: Option<Duration>,
     /// True while the cache can't be trusted.
     pub stale: bool,
