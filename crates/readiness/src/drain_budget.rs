@@ -131,7 +131,7 @@ pub fn granted(cordoned: Vec<String>, before: &[String], max: usize) -> (Vec<Str
 /// Why a cordoned node is kept in the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The number of nodes that a cordon has taken out: as many as may be.
+    /// The most nodes that cordons may take out: as many are out.
     pub drained: usize,
     /// The number of nodes that share the budget.
     pub nodes: usize,

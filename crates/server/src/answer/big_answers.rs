@@ -1,5 +1,5 @@
 //! The big answers, for people, Prometheus and programs: `/status.json`, `/metrics`, the page and `/drain.json`. Each is
-//! rendered at most once a second, and shared by all requests.
+//! rendered at most once a second (`/drain.json` ten times) and after changes of the board, and shared by all requests.
 
 use super::response::{AnswerBody, HTML, JSON, ResponseHead};
 use super::slots::{Holder, Slot, Slots};

@@ -97,8 +97,8 @@ impl Probers {
         };
         match noted {
             None => {
-                let name = ProberId::new(client.address, name, target.parse(&self.board), state);
-                self.table().enter(key, name, client.on_this_node, &answer);
+                let id = ProberId::new(client.address, name, target.parse(&self.board), state);
+                self.table().enter(key, id, client.on_this_node, &answer);
             }
             Some(true) => warn_if_blind(client, &target.parse(&self.board)),
             Some(false) => {}
@@ -145,11 +145,11 @@ impl Probers {
             Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
             None => None,
         };
-        let name = ProberId::new(address, self.settings.balancers.name_of(address), request, state);
+        let id = ProberId::new(address, self.settings.balancers.name_of(address), request, state);
         // A client that has another name for this agent is another one.
-        let history = ProbeHistory::taken_over(prober, now).filter(|_| name.client() == prober.address)?;
-        let (name, on_this_node) = (Arc::new(name), prober.on_this_node);
-        Some(Prober { name, on_this_node, history, report: ServerReport::default() })
+        let history = ProbeHistory::taken_over(prober, now).filter(|_| id.client() == prober.address)?;
+        let (id, on_this_node) = (Arc::new(id), prober.on_this_node);
+        Some(Prober { id, on_this_node, history, report: ServerReport::default() })
     }
 
     /// Returns true if `--balancers` names the clients that count.
@@ -161,7 +161,7 @@ impl Probers {
     pub(crate) fn remembered(&self, now: Moment) -> Vec<Prober> {
         let is_shown = |prober: &&Prober| !prober.has_expired(now);
         let mut remembered: Vec<_> = self.table().probers().filter(is_shown).cloned().collect();
-        remembered.sort_by(|one, other| one.name.order().cmp(&other.name.order()));
+        remembered.sort_by(|one, other| one.id.order().cmp(&other.id.order()));
         remembered
     }
 
@@ -180,7 +180,7 @@ impl Probers {
         let is_waited_for = |prober: &Prober| prober.history.standing(now).is_waited_for();
         self.table()
             .probers()
-            .any(|prober| prober.name.request.checks.contains(&check) && is_waited_for(prober))
+            .any(|prober| prober.id.request.checks.contains(&check) && is_waited_for(prober))
     }
 
     /// Locks the table, for a few lines that only read or change records.
@@ -193,7 +193,7 @@ impl Probers {
 fn regular_for_longest(table: &Table, now: Moment) -> Networks {
     let regular = table.probers().filter(|prober| prober.history.standing(now).is_waited_for());
     let regular: BTreeSet<_> =
-        regular.map(|prober| (prober.history.regular_since(), prober.name.address)).collect();
+        regular.map(|prober| (prober.history.regular_since(), prober.id.address)).collect();
     let mut seen = BTreeSet::new();
     let addresses = regular.into_iter().map(|(_, address)| address);
     addresses.filter(|address| seen.insert(*address)).take(KNOWN).collect()

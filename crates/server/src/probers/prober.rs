@@ -64,7 +64,7 @@ pub(super) struct RecordedAnswer {
 /// A prober with its record.
 #[derive(Clone, Debug)]
 pub(crate) struct Prober {
-    pub(super) name: Arc<ProberId>,
+    pub(super) id: Arc<ProberId>,
     pub(super) on_this_node: bool,
     pub(crate) history: ProbeHistory,
     pub(super) report: ServerReport,
@@ -89,16 +89,16 @@ impl Prober {
     }
 
     pub(crate) fn kind(&self) -> ProberKind {
-        self.name.request.kind
+        self.id.request.kind
     }
 
     pub(crate) fn to_record(&self, now: Moment) -> ProberRecord {
-        let ProbeRequest { text, kind, .. } = &self.name.request;
+        let ProbeRequest { text, kind, .. } = &self.id.request;
         let sees_drains = kind.sees_drains();
-        let mut record = ProberRecord::new(self.name.client(), text.clone(), sees_drains, &self.history, now);
+        let mut record = ProberRecord::new(self.id.client(), text.clone(), sees_drains, &self.history, now);
         record.on_this_node = self.on_this_node;
         let (state, sessions) = self.report;
-        record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
+        record.haproxy = self.id.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),
             server: server.clone(),
             state: state.map(str::to_owned),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The slots for probers of one kind. One that is only shown takes no slot of one that counts, and one that probes a
 /// Service no slot of one that probes the node.
 #[derive(Clone, Copy, Debug)]
-struct Slots {
+struct SlotLimits {
     /// The number of all slots.
     all: usize,
     /// The maximum number of different probe requests of one client. No balancer sends more, and one client must not
@@ -25,7 +25,7 @@ struct Slots {
     keeps: usize,
 }
 
-impl Slots {
+impl SlotLimits {
     fn of(kind: ProberKind, are_named: bool) -> Self {
         let (all, requests) = match kind {
             // A handful is usual.
@@ -84,22 +84,22 @@ impl Table {
 
     /// Records an answer to a prober with a new key. A prober that sends the same probe request in other words
     /// keeps its record.
-    pub(super) fn enter(&mut self, key: u64, name: ProberId, on_this_node: bool, answer: &RecordedAnswer) {
-        let known = self.find(&name).and_then(|known| self.probers.remove(&known));
+    pub(super) fn enter(&mut self, key: u64, id: ProberId, on_this_node: bool, answer: &RecordedAnswer) {
+        let known = self.find(&id).and_then(|known| self.probers.remove(&known));
         if let Some(mut prober) = known {
             prober.record_answer(answer);
             self.probers.insert(key, prober);
-        } else if self.make_room(&name, answer.now) {
+        } else if self.make_room(&id, answer.now) {
             let (history, report) =
                 (ProbeHistory::first(answer.given, answer.now), answer.report.unwrap_or_default());
-            self.probers.insert(key, Prober { name: Arc::new(name), on_this_node, history, report });
+            self.probers.insert(key, Prober { id: Arc::new(id), on_this_node, history, report });
         }
     }
 
     /// Takes over a prober of the previous agent; returns false if it is here already, or if there is no slot for
     /// it.
     pub(super) fn take_over(&mut self, prober: Prober, now: Moment) -> bool {
-        if self.find(&prober.name).is_some() || !self.make_room(&prober.name, now) {
+        if self.find(&prober.id).is_some() || !self.make_room(&prober.id, now) {
             return false;
         }
         self.taken_over += 2;
@@ -107,23 +107,23 @@ impl Table {
         true
     }
 
-    fn find(&self, name: &ProberId) -> Option<u64> {
-        self.probers.iter().find(|(_, known)| *known.name == *name).map(|(key, _)| *key)
+    fn find(&self, id: &ProberId) -> Option<u64> {
+        self.probers.iter().find(|(_, known)| *known.id == *id).map(|(key, _)| *key)
     }
 
     /// Returns true if there is a slot for a new prober. Drops the least important one for it if need be.
-    fn make_room(&mut self, name: &ProberId, now: Moment) -> bool {
+    fn make_room(&mut self, id: &ProberId, now: Moment) -> bool {
         self.probers.retain(|_, prober| !prober.has_expired(now));
-        let slots = Slots::of(name.request.kind, self.are_named);
-        let kind = discriminant(&name.request.kind);
+        let slots = SlotLimits::of(id.request.kind, self.are_named);
+        let kind = discriminant(&id.request.kind);
         let taken: Vec<_> =
             self.probers.iter().filter(|(_, other)| discriminant(&other.kind()) == kind).collect();
-        let client = client_key(name.address);
+        let client = client_key(id.address);
         let own: Vec<_> =
-            taken.iter().copied().filter(|(_, other)| client_key(other.name.address) == client).collect();
-        let requests: BTreeSet<_> = own.iter().map(|(_, own)| own.name.request.text.as_str()).collect();
+            taken.iter().copied().filter(|(_, other)| client_key(other.id.address) == client).collect();
+        let requests: BTreeSet<_> = own.iter().map(|(_, own)| own.id.request.text.as_str()).collect();
         let has_all = own.len() >= slots.each
-            || (requests.len() >= slots.requests && !requests.contains(name.request.text.as_str()));
+            || (requests.len() >= slots.requests && !requests.contains(id.request.text.as_str()));
         let dropped = if has_all {
             // The surplus of one address is its own affair.
             lowest_ranked(&own, now).map(|(_, key)| key)
@@ -131,7 +131,7 @@ impl Table {
             return true;
         } else {
             let lowest = lowest_ranked(&taken, now);
-            let overflows = match name.request.kind {
+            let overflows = match id.request.kind {
                 ProberKind::Node { .. } => Some(&mut self.of_node),
                 ProberKind::Service { .. } => Some(&mut self.of_services),
                 ProberKind::Other => None,
@@ -157,12 +157,12 @@ fn lowest_ranked(probers: &[(&u64, &Prober)], now: Moment) -> Option<(Rank, u64)
 
 /// Returns the key of a prober that has become regular lately, at an address that has more than its share.
 /// That is the latest one of the address that has most.
-fn beyond_its_share(mut by_age: Vec<(&u64, &Prober)>, slots: Slots) -> Option<u64> {
+fn beyond_its_share(mut by_age: Vec<(&u64, &Prober)>, slots: SlotLimits) -> Option<u64> {
     by_age.sort_by_key(|(_, prober)| prober.history.regular_since());
     let mut taken: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut juniors = Vec::new();
     for (age, (key, prober)) in by_age.into_iter().enumerate() {
-        let client = client_key(prober.name.address);
+        let client = client_key(prober.id.address);
         let its = taken.entry(client).or_default();
         *its += 1;
         if age >= SENIORS && *its > slots.keeps {
