@@ -128,3 +128,25 @@ impl ProbeHistory {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_probers_are_waited_for_or_miss_drains() {
+        use Standing::{Gone, Occasional, Regular, Silent};
+        let given = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
+        let first = ProbeHistory::first(given, Moment::default());
+        for standing in [Gone, Occasional, Regular, Silent] {
+            for (sees_drains, on_this_node) in [(false, false), (false, true), (true, false), (true, true)] {
+                let new = ProberRecord::new("a".to_owned(), String::new(), sees_drains, &first, first.last);
+                let record = ProberRecord { standing, on_this_node, ..new };
+                let counts = matches!(standing, Regular | Silent);
+                assert_eq!(record.is_waited_for(), counts && sees_drains, "{record:?}");
+                assert_eq!(record.misses_drains(), counts && !sees_drains && !on_this_node, "{record:?}");
+                assert_eq!(record.who(), "a");
+            }
+        }
+    }
+}

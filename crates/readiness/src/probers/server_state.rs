@@ -68,6 +68,8 @@ mod tests {
         let state = ServerState::parse(sent).unwrap();
         assert_eq!((state.node, state.server, state.sessions), ("lb1", "bck/srv", Some(13)));
         assert_eq!(state.state, Some("UP"));
+        let names_alone = ServerState { state: None, sessions: None, ..state };
+        assert_eq!(ServerState::named("lb1", "bck/srv"), Some(names_alone));
         // The format of HAProxy 2.6.
         let sent =
             b"DOWN; address=10.0.0.11; port=25001; name=app/worker-1; node=lb1; weight=1/1; scur=0/0; qcur=0";
