@@ -315,9 +315,12 @@ fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
     assert_eq!(Goal::ALL.map(|goal| state(&scenario, goal)), [NotKnown; 3]);
     let mut unprobed = Scenario::new([]);
     unprobed.cordon(true);
+    assert_eq!(state(&unprobed, Goal::Acknowledged), NotKnown, "it still listens");
     unprobed.pass_seconds(100);
-    assert_eq!(state(&unprobed, Goal::Acknowledged), NoProbers);
+    assert_eq!(Goal::ALL.map(|goal| state(&unprobed, goal)), [NoProbers, NoProbers, Waiting]);
     assert!(NoProbers.ends_wait() && !NotKnown.ends_wait());
+    assert!(InService.is_in_service() && !NoProbers.is_in_service());
+    assert_eq!(Goal::ALL.map(Goal::as_str), ["acknowledged", "released", "ready"]);
 }
 
 proptest! {
