@@ -1,9 +1,9 @@
 //! `kubectl nodegate`: shows the status of every agent of a cluster in one table, waits until balancers have
 //! acknowledged, and drains nodes.
 //!
-//! `nodegate_agent_client` parses an agent's answer and has the words for it, as for `nodegate status` and `nodegate wait`.
-//! This crate finds and queries agents, shows the answers of a thousand, and changes nodes. Answers of agents
-//! and of the API server can't make it panic, and are bounded in size and time.
+//! `nodegate_agent_client` parses an agent's answer and has the words for it, as for `nodegate status` and
+//! `nodegate wait`. This crate finds and queries agents, shows the answers of a thousand, and changes nodes. Answers
+//! of agents and of the API server can't make it panic, and are bounded in size and time.
 
 mod agents;
 mod args;

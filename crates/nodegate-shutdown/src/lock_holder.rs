@@ -1,4 +1,4 @@
-//! Holds the lock, and lets it go when every load balancer has acknowledged, or when there is nothing to wait for any more.
+//! Holds the lock, and lets it go when every load balancer has acknowledged, or there is nothing to wait for any more.
 
 use crate::agent_wait::{LATE, WaitEnd, wait_until_acknowledged};
 use crate::login::Login;

@@ -77,7 +77,8 @@ pub(crate) fn cluster(setup: DrainSetup, nodes: &[&'static str]) -> Scenario {
     for node in nodes {
         scenario.crowd.now(node, follows(&scenario.sim, node, setup));
     }
-    scenario.sim.apply(json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "nodegate", "namespace": "nodegate"}})).unwrap();
+    let metadata = json!({"name": "nodegate", "namespace": "nodegate"});
+    scenario.sim.apply(json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": metadata})).unwrap();
     pods::create(&scenario.sim, nodes[0], "app", "app");
     scenario
 }

@@ -197,8 +197,8 @@ impl Owner {
         worker.or_else(|failure| if failure.kind == ABSENT { Ok(None) } else { Err(failure) })
     }
 
-    /// Gives the servers that HAProxy has their new weights before anything else changes, and writes them into the file. If
-    /// that takes a reload, nothing happens yet.
+    /// Gives the servers that HAProxy has their new weights before anything else changes, and writes them into the
+    /// file. If that takes a reload, nothing happens yet.
     pub(crate) async fn set_weights(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let (Some(applied), Some(worker)) = (&self.applied, self.worker().await?) else { return Ok(()) };
         let mut next = Applied::clone(applied);

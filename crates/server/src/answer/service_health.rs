@@ -22,7 +22,8 @@ static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-w
 
 impl App {
     /// Returns the answer of kube-proxy (`pkg/proxy/healthcheck/service_health.go`), byte for byte, but 503 until
-    /// kube-proxy has its rules for the first endpoint (`is_returning`). With `?drain=<code>` a draining node answers that code with weight 0, because kube-proxy does not know cordons.
+    /// kube-proxy has its rules for the first endpoint (`is_returning`). With `?drain=<code>` a draining node answers
+    /// that code with weight 0, because kube-proxy does not know cordons.
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
