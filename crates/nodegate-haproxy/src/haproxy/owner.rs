@@ -226,7 +226,7 @@ impl Owner {
             return Ok(false);
         }
         let disk = config.read()?.unwrap_or_default();
-        // Somebody has changed the file, and HAProxy may have loaded that.
+        // Another program has changed the file, and HAProxy may have loaded that.
         let is_loaded = |last: &Arc<Applied>| last.worker != next.worker && last.file != disk;
         if self.applied.as_ref().is_some_and(is_loaded) {
             return Ok(false);

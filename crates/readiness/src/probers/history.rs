@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(streak(late, at(95)), (late, Some(Duration::from_secs(1))));
         assert_eq!(streak(late, at(200)), (at(200), None), "it was gone");
         let taken_over = ProbeHistory { in_a_row: 0, ..regular() };
-        assert_eq!(taken_over.again(GIVEN, at(95), at(96)).streak_from, at(95), "it begins anew");
+        assert_eq!(taken_over.again(GIVEN, at(95), at(96)).streak_from, at(95), "it begins again");
         let slower = regular().again(out, late, at(149)).again(out, late, at(209));
         assert_eq!(
             (slower.in_a_row, slower.interval),
