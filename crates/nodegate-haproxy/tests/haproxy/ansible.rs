@@ -16,8 +16,7 @@ fn play(installation: &Installation, package: &str, settings: &Value, more: &str
     let inventory = "balancers:\n  hosts:\n    localhost:\n      ansible_connection: local\n";
     std::fs::write(installation.debian.path("/root/inventory.yml"), inventory).unwrap();
     let words = "--inventory /root/inventory.yml --extra-vars @/root/variables.json --diff";
-    let script =
-        format!("cd ansible && ANSIBLE_PIPELINING=1 ansible-playbook {words} {more} installation.yml 2>&1");
+    let script = format!("cd ansible && ANSIBLE_PIPELINING=1 ansible-playbook {words} {more} site.yml 2>&1");
     let output = installation.debian.output(&script);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("token:"), "the kubeconfig is shown: {text}");
