@@ -114,7 +114,7 @@ fn a_service_that_no_server_serves_is_named_and_gets_no_status() {
     let why = "the agents do not watch it: they need --watch-service default/local";
     scenario.until_logged(why);
     scenario.until_metric("nodegate_haproxy_service_down{service=\"default/local\"}", 1.0);
-    assert!(scenario.explain().contains(why), "{}", scenario.explain());
+    scenario.until("--explain says so", || scenario.explain().contains(why));
     assert_eq!(ingress(&scenario, "local"), Value::Null);
     // It writes nothing, so it needs no directory.
     scenario.config = scenario.file("absent/haproxy.cfg");
