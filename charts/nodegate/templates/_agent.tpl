@@ -4,7 +4,7 @@
 {{- $static := .static }}
 {{- with .root.Values }}
 {{- if not $static }}
-serviceAccountName: {{ include "nodegate.account" (list $root "agent") }}
+serviceAccountName: {{ include "nodegate.account" (list $root "agent") | toYaml }}
 automountServiceAccountToken: true
 {{- end }}
 {{- with .imagePullSecrets }}
