@@ -136,18 +136,23 @@ impl Owner {
     /// its worker is another one than before.
     pub(crate) async fn confirm(&self) -> Result<bool, Failure> {
         let Tools { config, master, .. } = &self.tools;
-        let Some((hash, stamp)) = &self.written else {
+        let Some((hash, _)) = &self.written else {
             return Err(Failure::new("proof", "no configuration has been applied yet"));
         };
         if !master.runs(hash).await? {
             return Err(runs_another());
         }
-        if config.stamp() != *stamp {
+        if self.has_foreign_file() {
             let what = format!("another program has changed {}", config.path.display());
             return Err(Failure::new("foreign", what));
         }
         let worker = master.worker().await?;
         Ok(self.applied.as_ref().is_some_and(|applied| applied.worker == worker))
+    }
+
+    /// Returns true if another program has changed the file since this one wrote it.
+    fn has_foreign_file(&self) -> bool {
+        self.written.as_ref().is_some_and(|(_, stamp)| *stamp != self.tools.config.stamp())
     }
 
     /// Completes or undoes the reload of an earlier process. Without a file and a HAProxy, writes the template with an empty
@@ -222,15 +227,12 @@ impl Owner {
         let is_before = |before: &&Arc<Applied>| before.worker == next.worker && before.hash == next.hash;
         let before = self.applied.as_ref().filter(is_before);
         let commands = weight_commands(before.map(|before| &before.plan), &next.plan);
-        if commands.len() > MAX_WEIGHTS || !master.runs(&next.hash).await? {
+        // HAProxy may have loaded a file of another program, whose last backend is still ours.
+        let is_foreign = before.is_none() && self.has_foreign_file();
+        if commands.len() > MAX_WEIGHTS || is_foreign || !master.runs(&next.hash).await? {
             return Ok(false);
         }
         let disk = config.read()?.unwrap_or_default();
-        // Another program has changed the file, and HAProxy may have loaded that.
-        let is_loaded = |last: &Arc<Applied>| last.worker != next.worker && last.file != disk;
-        if self.applied.as_ref().is_some_and(is_loaded) {
-            return Ok(false);
-        }
         if self.ensure_ours(&disk, &next.template).is_ok() {
             if disk != next.file {
                 config.replace(&next.file)?;
