@@ -154,5 +154,6 @@ mod tests {
     #[test]
     fn paths_begin_at_the_hosts_root() {
         assert_eq!(paths("/:/var"), Ok(vec!["/".into(), "/var".into()]));
+        assert!(paths("").is_err());
     }
 }

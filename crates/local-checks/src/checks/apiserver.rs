@@ -158,6 +158,7 @@ mod tests {
         for text in ["https://10.0.0.1", "https://[::1]:6443", "https://api.example:6443/"] {
             assert_eq!(url(text).unwrap(), text);
         }
+        assert!(url("").is_err() && parts("a,b").is_err());
     }
 
     fn reason(body: &str) -> Option<String> {

@@ -244,6 +244,7 @@ mod tests {
         assert_eq!(may(&PlanPolicy::default(), "shop"), [true; 4], "without --ports all may be opened");
         assert_eq!(may(&granted, "shop"), [false, true, true, true]);
         assert_eq!(may(&granted, "web"), [false, false, false, true]);
+        assert!("".parse::<PortGrant>().is_err() && check("").is_err() && "".parse::<Forward>().is_err());
     }
 
     #[test]

@@ -156,5 +156,6 @@ mod tests {
         for good in ["/run/x.sock", "unix:///run/x.sock"] {
             assert_eq!(socket(good), Ok("/run/x.sock".into()));
         }
+        assert!(socket("").is_err());
     }
 }

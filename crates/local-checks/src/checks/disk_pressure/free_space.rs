@@ -199,5 +199,6 @@ mod tests {
             ("/", [0.0, 0.0].map(Minimum::Percent)),
         ];
         assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)).into());
+        assert_eq!(parse_limits(""), Err(TAKES));
     }
 }
